@@ -1,0 +1,58 @@
+"""A synchronous, thread-based client of the Claude Code CLI.
+
+    from claude_cli_client import Client
+    print(Client().ask("What does this repository do?", cwd="/srv/app").result)
+
+Importing starts nothing: no thread, no process, no look at the disk. What is not needed for a turn
+is imported on first use. The event types and permission modes stand as constants in `events` and
+`options`; comparing with plain strings is fine for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._pool import Totals
+from .client import Capacity, Client
+from .discovery import find_cli
+from .errors import *  # noqa: F403 - its __all__ is the tree of exceptions
+from .errors import __all__ as _errors
+from .events import *  # noqa: F403 - Event and the constants of its types
+from .events import __all__ as _events
+from .options import *  # noqa: F403 - RunOptions and the constants of its values
+from .options import __all__ as _options
+from .run import Run
+
+if TYPE_CHECKING:
+    from .replay import is_stale_session, parse_line, replay
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Capacity",
+    "Client",
+    "Run",
+    "Totals",
+    "__version__",
+    "find_cli",
+    "is_stale_session",
+    "parse_line",
+    "replay",
+]
+__all__ += [*_errors, *_events, *_options]
+
+_LATER = {"parse_line": "replay", "replay": "replay", "is_stale_session": "replay"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,246 @@
+"""Finding and ending what a CLI left behind, and ending our runs when the interpreter ends.
+
+The CLI starts its tools in sessions of their own, so a signal to its group does not reach them.
+Two ways lead to them: the parent links, while the CLI lives (`descendants`), and the marker that
+every process of a run inherits in its environment (`marked`), however often it forked and
+whatever session it made. A number is signalled only through a pidfd that was opened before the
+process was recognised, or, where there is none, after its start time was compared: a recycled
+number is somebody else.
+
+`/proc` is Linux. Elsewhere `descendants` asks `ps`, and there is no marker: other processes'
+environments cannot be read there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from . import _fork
+from ._env import MARKER
+
+if TYPE_CHECKING:
+    from ._channel import Channel
+    from ._process import Process
+
+PROC = "/proc"
+
+# A sweep repeats until it finds nothing, because what it kills may have forked meanwhile; a
+# fork bomb must not keep us for ever.
+_SWEEPS = 20
+
+
+Found = tuple[int, str]  # a process, and when it started in the kernel's ticks ("" where unknown)
+
+
+def has_proc() -> bool:
+    return os.path.exists(f"{PROC}/self/environ")
+
+
+def start_time(pid: int) -> str:
+    """When the process started, as the kernel says; "" when it is gone or there is no /proc."""
+    stat = _stat(pid)
+    return stat[1] if stat else ""
+
+
+def descendants(pid: int) -> list[Found]:
+    """All processes whose parent links lead to `pid`, which is left out itself."""
+    children: dict[int, list[Found]] = {}
+    for child, parent, started in _parents():
+        children.setdefault(parent, []).append((child, started))
+    found: list[Found] = []
+    todo = [pid]
+    while todo:
+        below = children.pop(todo.pop(), [])
+        found += below
+        todo += [child for child, _ in below]
+    return found
+
+
+def kill(found: Iterable[Found]) -> None:
+    """SIGKILL each of these, if it is still the process that was found."""
+    for pid, started in found:
+        _signal_checked(pid, lambda pid=pid, started=started: start_time(pid) == started)  # type: ignore[misc]
+
+
+def sweep(run_id: str) -> int:
+    """SIGKILL everything that carries this run's marker; how many were found."""
+    if not has_proc():
+        return 0
+    total = 0
+    for _ in range(_SWEEPS):
+        pids = marked(run_id)
+        if not pids:
+            break
+        total += len(pids)
+        for pid in pids:
+            _signal_checked(pid, lambda pid=pid: carries_marker(pid, run_id))  # type: ignore[misc]
+    return total
+
+
+def marked(run_id: str) -> list[int]:
+    """The processes whose environment names this run. Zombies have none, so they do not count."""
+    own = os.getpid()
+    return [pid for pid in _pids() if pid != own and carries_marker(pid, run_id)]
+
+
+def carries_marker(pid: int, run_id: str) -> bool:
+    """Whether `run_id` is one element of the list in the marker of this process."""
+    environ = b"\0" + _read(f"{PROC}/{pid}/environ")
+    _, name, value = environ.partition(_MARKER_ENTRY)
+    return bool(name) and run_id.encode() in value.partition(b"\0")[0].split(b":")
+
+
+_MARKER_ENTRY = f"\0{MARKER}=".encode()
+
+
+def _signal_checked(pid: int, is_still_it: Callable[[], bool]) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except AttributeError:  # not Linux
+        fd = -1
+    except OSError as error:
+        if isinstance(error, ProcessLookupError):
+            return
+        fd = -1
+    try:
+        if not is_still_it():
+            return
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # gone meanwhile, or it changed its user: then it is not ours to end
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+# --- reading the process table --------------------------------------------------------------------
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+
+
+def _parents() -> list[tuple[int, int, str]]:
+    """(pid, parent, start time) of every process."""
+    if not has_proc():
+        return _parents_by_ps()
+    table = []
+    for pid in _pids():
+        stat = _stat(pid)
+        if stat:
+            table.append((pid, *stat))
+    return table
+
+
+def _parents_by_ps() -> list[tuple[int, int, str]]:
+    import subprocess
+
+    try:
+        listing = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, timeout=2, check=False, text=True
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return []  # no `ps`: the group is all that can be reached
+    rows = (line.split() for line in listing.splitlines())
+    return [(int(row[0]), int(row[1]), "") for row in rows if len(row) == 2]
+
+
+def _stat(pid: int) -> tuple[int, str] | None:
+    """Parent and start time from /proc/PID/stat; the name in it may hold anything, even ')'."""
+    fields = _read(f"{PROC}/{pid}/stat", whole=False).rpartition(b")")[2].split()
+    return (int(fields[1]), fields[19].decode()) if len(fields) > 19 else None
+
+
+def _read(path: str, whole: bool = True) -> bytes:
+    """A file of /proc; b"" when the process is gone or not ours. `whole=False`: it fits one read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        content = part = os.read(fd, 65536)
+        while whole and part:
+            part = os.read(fd, 65536)
+            content += part
+        return content
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+# --- processes that did not end ---------------------------------------------------------------------
+
+
+# Leaders that a SIGKILL did not end in time: stuck in the kernel, on a dead network mount say.
+late: list[Process] = []
+
+
+def reap_late() -> None:
+    """Reap those that have ended meanwhile. Called at each start."""
+    for process in list(late):
+        if process.reap():
+            late.remove(process)
+
+
+# --- the end of the interpreter -------------------------------------------------------------------
+
+
+# The CLI needs up to 1.6 s after a TERM to end its tools; the hook has 5 s in all.
+_EXIT_GRACE = 2.0
+_EXIT_BOUND = 4.5
+
+live: set[Channel] = set()
+_registered_with: object = None
+
+
+def end_with_interpreter() -> None:
+    """See to it that `live` is ended before the interpreter joins its threads.
+
+    `atexit` is too late: `threading._shutdown` joins non-daemon threads before it, and such a
+    thread may wait for an event of ours. `threading._register_atexit` runs earlier, the last
+    registered first. `concurrent.futures.thread` registers its own join there when it is imported,
+    so when that happened after our registration we register once more. Cheap: called at a run's
+    start and whenever its consumer is about to wait.
+    """
+    global _registered_with
+    pools = sys.modules.get("concurrent.futures.thread")
+    if _registered_with is None or (pools is not None and _registered_with is not pools):
+        _registered_with = pools or threading
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:
+            import atexit
+
+            register = atexit.register
+        try:
+            register(_end_all)
+        except RuntimeError:
+            return  # the interpreter is ending already: the hook that is registered will see to it
+
+
+def _end_all() -> None:
+    era = _fork.era
+    running = list(live)
+    for run in running:
+        run.cancel(grace=_EXIT_GRACE)
+    until = time.monotonic() + _EXIT_BOUND
+    for run in running:
+        if era is _fork.era:
+            run.wait(max(0.0, until - time.monotonic()))
+
+
+def _forget_parents_runs() -> None:
+    live.clear()
+    late.clear()
+
+
+_fork.on_child(_forget_parents_runs)

@@ -1,0 +1,403 @@
+"""The stand-in process behind `FakeCLI`: plays the steps that `testing.py` wrote down for it.
+
+This is a program, not a part of the library: its compiled code is copied into the fake's directory
+and runs there in an isolated interpreter. So it imports nothing of the package, and each standard
+module only where a step needs it; a bare interpreter is up in 6 ms, and every test pays that.
+(`json` would add 6 ms and `signal` 4: steps come as `marshal` data, which needs no import.)
+
+What it leaves in the fake's directory, for the test to read:
+
+    calls/N/            claimed with mkdir, which is atomic: the Nth start plays script N
+    calls/N/start       marshal: argv, environment, folder, pid. Renamed into place when complete
+    calls/N/stdin       what it has read, written before the script goes on
+    calls/N/alive       locked as long as the process lives
+    children/N-M-PID    one for each grandchild, locked likewise
+    ready/NAME.N        the script of start N reached `ready(NAME)`
+    released/NAME       the test said `release(NAME)`; NAME.N for one start alone
+
+A lock says that its holder lives: the system drops it at any death, before the pid can be used
+again, on Linux and macOS alike. It is `lockf` because a forked child does not share such a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # as type checkers know it; `typing` takes 4 ms to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
+
+    # One encoded step: the name of a method of `Player` and its arguments.
+    Op = Sequence[Any]
+
+# A script that waits does not wait for a test that died: it must end without anybody's help.
+LONGEST_WAIT = 600.0
+_POLL = 0.002
+
+
+def option(argv: Sequence[str], name: str) -> str | None:
+    """The value of `--name=value` or `--name value`; of several, the last, as the CLI takes it."""
+    found = None
+    for index, word in enumerate(argv):
+        if word.startswith(name + "="):
+            found = word[len(name) + 1 :]
+        elif word == name and index + 1 < len(argv):
+            found = argv[index + 1]
+    return found
+
+
+def write(fd: int, data: bytes) -> None:
+    """All of `data`. A reader that has gone is ignored, as the CLI ignores it: the turn runs on."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BrokenPipeError:
+            return
+
+
+class Exit(BaseException):
+    """Ends the script from any depth."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Player:
+    """Plays one script. A step named `x` is the method `op_x`."""
+
+    def __init__(self, config: dict[str, Any], argv: list[str]) -> None:
+        self.config = config
+        self.home: str = config["home"]
+        self.argv = argv
+        self.exit_code = 0
+        self.request_id = ""
+        self._stdin_ended = False
+        self._unread = b""
+        self._children = 0
+        self._number = self._claim()
+        self._place = f"{self.home}/calls/{self._number}"
+        self._stdin_copy = os.open(self._place + "/stdin", os.O_WRONLY | os.O_CREAT, 0o600)
+        self._alive = _locked(self._place + "/alive")
+        self._record()
+        self._swaps = self._substitutes()
+
+    def option(self, name: str) -> str | None:
+        return option(self.argv, name)
+
+    # --- the start
+
+    def _claim(self) -> int:
+        calls = self.home + "/calls"
+        number = len(os.listdir(calls))  # none below is free: a number is taken only after all before it
+        while True:
+            try:
+                os.mkdir(f"{calls}/{number}")
+                return number
+            except FileExistsError:
+                number += 1
+
+    def _record(self) -> None:
+        facts = {
+            "argv": [os.fsencode(word) for word in self.argv],
+            "env": _environment(),
+            "cwd": os.fsencode(_cwd()),
+            "pid": os.getpid(),
+        }
+        with open(self._place + "/start.part", "wb") as file:
+            file.write(marshal.dumps(facts))
+        os.rename(self._place + "/start.part", self._place + "/start")
+
+    def _substitutes(self) -> list[tuple[bytes, bytes]]:
+        """What stands in the typical lines for this process's session and folder -> the real ones."""
+        resumed = None if "--fork-session" in self.argv else option(self.argv, "--resume")
+        session = option(self.argv, "--session-id") or (resumed if _is_uuid(resumed or "") else None)
+        folder = _cwd().encode("utf-8", "replace").replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        known: bytes = self.config["session_id"]
+        return [(known, session.encode() if session else known), (self.config["cwd"], folder)]
+
+    def play(self) -> NoReturn:
+        scripts = self.config["scripts"]
+        try:
+            with open(f"{self.home}/script.{min(self._number, scripts - 1)}", "rb") as file:
+                ops: list[Op] = marshal.load(file)
+            self.run(ops)
+            code = self.exit_code
+        except Exit as end:
+            code = end.code
+        except KeyboardInterrupt:
+            self.op_die(2)
+        os._exit(code)  # nothing is buffered, and tearing an interpreter down takes milliseconds
+
+    def run(self, ops: Sequence[Op]) -> None:
+        for op in ops:
+            step: Callable[..., None] = getattr(self, "op_" + op[0])
+            step(*op[1:])
+
+    # --- steps: output
+
+    def op_say(self, line: bytes, exit_code: int | None = None) -> None:
+        """A line as it is, in one write. A result decides the exit code, unless a step says it."""
+        write(1, line)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+    def op_say_own(self, line: bytes, exit_code: int | None = None) -> None:
+        for known, actual in self._swaps:
+            line = line.replace(known, actual)
+        self.op_say(line, exit_code)
+
+    def op_fill(self, head: bytes, size: int, tail: bytes) -> None:
+        """A long line, made here so that it need not be stored."""
+        for known, actual in self._swaps:
+            head, tail = head.replace(known, actual), tail.replace(known, actual)
+        write(1, head + b"x" * size + tail)
+
+    def op_stderr(self, data: bytes) -> None:
+        write(2, data)
+
+    def op_close_stream(self, fd: int) -> None:
+        # Not `close`: the next file opened would take the number.
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, fd)
+        os.close(null)
+
+    # --- steps: stdin
+
+    def op_ignore_stdin(self) -> None:
+        """Says only that stdin is not read first."""
+
+    def op_read_stdin(self, limit: int | None) -> None:
+        self.read_stdin(limit)
+
+    def read_stdin(self, limit: int | None = None) -> bytes:
+        """All that is left of stdin, or the next `limit` bytes."""
+        parts, left = [], sys.maxsize if limit is None else limit
+        while left > 0:
+            part = self._unread or os.read(0, min(left, 1 << 16))
+            part, self._unread = part[:left], part[left:]
+            if not part:
+                break
+            self._keep(part)
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def read_line(self) -> bytes | None:
+        """The next line of stdin without its newline; None at its end."""
+        while b"\n" not in self._unread:
+            part = b"" if self._stdin_ended else os.read(0, 1 << 16)
+            if not part:
+                self._stdin_ended = True
+                if not self._unread:
+                    return None
+                self._unread += b"\n"  # the last line had none
+                continue
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        self._keep(line + b"\n")
+        return line
+
+    def _keep(self, data: bytes) -> None:
+        write(self._stdin_copy, data)
+
+    def op_wait_for_line(self, wanted: bytes | dict[str, Any] | None) -> None:
+        """Reads lines until one contains the bytes, or, as JSON, all that `wanted` has."""
+        while (line := self.read_line()) is not None:
+            if isinstance(wanted, bytes) and wanted not in line:
+                continue
+            if isinstance(wanted, dict) and not _contains(_decoded(line), wanted):
+                continue
+            if b'"request_id"' in line:
+                self.request_id = str(_decoded(line).get("request_id", ""))
+            return
+        write(2, f"fake CLI: stdin ended before a line with {wanted!r}\n".encode())
+        raise Exit(1)
+
+    def op_reply(self, response: dict[str, Any] | None, error: str | None) -> None:
+        """Answers the control request that the last `wait_for_line` found."""
+        import json
+
+        answer = {"subtype": "success", "request_id": self.request_id, "response": response or {}}
+        if error is not None:
+            answer = {"subtype": "error", "request_id": self.request_id, "error": error}
+        line = json.dumps({"type": "control_response", "response": answer}, ensure_ascii=False)
+        write(1, line.encode("utf-8", "backslashreplace") + b"\n")
+
+    # --- steps: time and order
+
+    def op_repeat(self, count: int, ops: Sequence[Op]) -> None:
+        for _ in range(count):
+            self.run(ops)
+
+    def op_pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def op_hang(self) -> None:
+        time.sleep(LONGEST_WAIT)
+        raise Exit(1)
+
+    def op_ready(self, name: str) -> None:
+        os.close(os.open(f"{self.home}/ready/{name}.{self._number}", os.O_WRONLY | os.O_CREAT, 0o600))
+
+    def op_wait_for(self, name: str) -> None:
+        paths = [f"{self.home}/released/{name}", f"{self.home}/released/{name}.{self._number}"]
+        limit = time.monotonic() + LONGEST_WAIT
+        while not any(map(os.path.exists, paths)):
+            if time.monotonic() > limit:
+                raise Exit(1)
+            time.sleep(_POLL)
+
+    def op_touch(self, path: str, data: bytes) -> None:
+        with open(path, "wb") as file:
+            file.write(data)
+
+    # --- steps: signals and ends
+
+    def op_ignore_signal(self, number: int) -> None:
+        import signal
+
+        signal.signal(number, signal.SIG_IGN)
+
+    def op_on_signal(self, number: int, ops: Sequence[Op], exit_code: int) -> None:
+        import signal
+
+        def play_end(*_: object) -> None:
+            signal.signal(number, signal.SIG_IGN)  # a second one changes nothing
+            self.run(ops)
+            raise Exit(exit_code)
+
+        signal.signal(number, play_end)
+
+    def op_exit(self, code: int) -> NoReturn:
+        raise Exit(code)
+
+    def op_stop(self) -> None:
+        import signal
+
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def op_die(self, number: int) -> NoReturn:
+        import resource
+        import signal
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        os.kill(os.getpid(), number)
+        time.sleep(LONGEST_WAIT)  # delivery may take a moment
+        os._exit(1)
+
+    # --- steps: other processes
+
+    def op_start_child(self, kind: str, held: Sequence[int], ignored: Sequence[int], clear_env: bool) -> None:
+        """Goes on when the grandchild is recorded, has its signals set and its streams in place."""
+        name = f"{self._number:06}-{self._children:06}"
+        self._children += 1
+        told, telling = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if kind != "group":
+                    os.setsid()
+                if kind == "detached" and os.fork():
+                    os._exit(0)
+                self._live_as_child(name, telling, held, ignored, clear_env)
+            finally:
+                os._exit(1)
+        os.close(telling)
+        if kind == "detached":
+            os.waitpid(pid, 0)
+        os.read(told, 1)
+        os.close(told)
+
+    def _live_as_child(
+        self, name: str, telling: int, held: Sequence[int], ignored: Sequence[int], clear_env: bool
+    ) -> None:
+        import signal
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+        for fd in {0, 1, 2} - set(held):
+            self.op_close_stream(fd)
+        part = f"{self.home}/children/.{name}"
+        lock = _locked(part)
+        os.rename(part, f"{self.home}/children/{name}-{os.getpid()}")
+        if clear_env:
+            os.set_inheritable(lock, True)
+            os.set_inheritable(telling, False)  # its end tells that the other program runs
+            os.execve("/bin/sleep", ["sleep", str(int(LONGEST_WAIT))], {})
+        os.write(telling, b".")
+        os.close(telling)
+        time.sleep(LONGEST_WAIT)
+
+    def op_simulate(self, pace: float) -> None:
+        """The modules of the simulation import each other as in their package, so they get one."""
+        Module = type(sys)
+        sys.modules["simulated"] = Module("simulated")
+        for name, code in self.config["modules"].items():
+            module = sys.modules[f"simulated.{name}"] = Module(f"simulated.{name}")
+            module.__package__ = "simulated"
+            exec(code, module.__dict__)
+        sys.modules["simulated._fake_simulation"].simulate(self, pace)
+
+
+def _locked(path: str) -> int:
+    """A new file that this process holds locked until it dies."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _environment() -> dict[bytes, bytes]:
+    """As it was handed to exec. Python itself may add LC_CTYPE to `os.environ` (PEP 538)."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            pairs = [entry.partition(b"=") for entry in file.read().split(b"\0") if b"=" in entry]
+            return {name: value for name, _, value in pairs}
+    except OSError:  # not Linux
+        return dict(os.environb)
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # deleted under us
+        return ""
+
+
+def _is_uuid(text: str) -> bool:
+    return [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    import json
+
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _contains(value: Any, wanted: Any) -> bool:
+    """Whether `value` has everything that `wanted` has; dicts may have more."""
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(
+            key in value and _contains(value[key], part) for key, part in wanted.items()
+        )
+    return bool(value == wanted)
+
+
+def main(config: dict[str, Any]) -> None:
+    argv = sys.argv[1:]
+    if config["version"] is not None and argv in (["--version"], ["-v"]):
+        write(1, config["version"] + b"\n")
+        os._exit(0)
+    Player(config, argv).play()

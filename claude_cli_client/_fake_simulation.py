@@ -1,0 +1,346 @@
+"""The simulated CLI behind `SimulatedCLI`: answers any prompt as the real CLI would, without a model.
+
+Runs inside the stand-in process of `_fake_cli.py`, which has the modules imported here ready,
+compiled, under the same names: so the package itself is not imported.
+
+The answer says that it is a simulation and repeats the prompt's first words. One harmless tool
+call is shown (an echo that is not run), so that a program sees the usual order of events. What a
+prompt can contain to steer it is listed in `SimulatedCLI`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+
+from ._fake_lines import (
+    MODEL,
+    TOOLS,
+    api_failure_lines,
+    api_retry_line,
+    assistant_line,
+    init_line,
+    new_tool_id,
+    new_uuid,
+    result_line,
+    streamed_message,
+    tool_result_line,
+)
+from ._fake_schema import instance_of
+
+TYPE_CHECKING = False  # see _fake_cli.py
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from ._fake_cli import Player
+
+COST_USD = 0.000204  # of one simulated model call
+_MODELS = {
+    "sonnet": "claude-sonnet-5-5",
+    "opus": "claude-opus-5-5",
+    "haiku": "claude-haiku-5-5",
+    "default": "claude-opus-5-5",
+}
+_CUE = re.compile(r"\[\[\s*(fail|slow|think|plain|tools|hang|exit|retry)\s*(?::\s*([\w.]+)\s*)?\]\]")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print\n"
+_BLANK = "Error: Input contained only whitespace. Provide a prompt.\n"
+
+
+def simulate(player: Player, pace: float) -> None:
+    player.op_on_signal(15, (), 143)  # as the real CLI ends between two lines
+    player.op_on_signal(2, (), 0)
+    simulation = Simulation(player, pace)
+    problem = simulation.problem()
+    if problem:
+        simulation.refuse(problem)
+    elif simulation.value("--input-format") == "stream-json":
+        simulation.serve()
+    else:
+        prompt = player.read_stdin().decode("utf-8", "replace")
+        missing = _BLANK if prompt else _NO_PROMPT
+        if prompt.strip():
+            simulation.turn(prompt)
+            simulation.finish()
+        else:
+            simulation.refuse(missing)
+
+
+class Simulation:
+    """One process: its options, its session, and the results so far."""
+
+    def __init__(self, player: Player, pace: float) -> None:
+        self.player = player
+        self.pace = pace
+        asked = self.value("--model")
+        self.model = _MODELS.get(asked or "default", asked or MODEL)
+        self.session_id = self._session_id()
+        self.partial = "--include-partial-messages" in player.argv
+        self.output = self.value("--output-format") or "text"
+        self.tools = self._tools()
+        mode = self.value("--permission-mode") or "default"
+        self.mode = "bypassPermissions" if "--dangerously-skip-permissions" in player.argv else mode
+        self.results: list[dict[str, Any]] = []
+        self.cost = 0.0
+
+    # --- options
+
+    def value(self, name: str) -> str | None:
+        return self.player.option(name)
+
+    def _session_id(self) -> str:
+        resumed = self.value("--resume") or ""
+        same = _UUID.fullmatch(resumed) and "--fork-session" not in self.player.argv
+        return self.value("--session-id") or (resumed if same else new_uuid())
+
+    def _tools(self) -> tuple[str, ...]:
+        named = self.value("--tools")
+        removed = set((self.value("--disallowedTools") or "").replace(",", " ").split())
+        chosen = (
+            TOOLS if named in (None, "default") else tuple(named.replace(",", " ").split() if named else ())
+        )
+        return tuple(tool for tool in chosen if tool not in removed)
+
+    def problem(self) -> str:
+        """What the real CLI would refuse before it starts a turn, in its words; "" for nothing."""
+        session = self.value("--session-id")
+        continues = self.value("--resume") is not None or "--continue" in self.player.argv
+        if session is not None and not _UUID.fullmatch(session):
+            return "Error: Invalid session ID. Must be a valid UUID.\n"
+        if session is not None and continues and "--fork-session" not in self.player.argv:
+            return "Error: --session-id with --continue or --resume also needs --fork-session.\n"
+        turns = self.value("--max-turns")
+        if turns is not None and not re.fullmatch(r"-?\d+(\.\d+)?", turns):
+            return f"error: option '--max-turns <turns>' argument '{turns}' is invalid. must be a number\n"
+        try:
+            json.loads(self.value("--json-schema") or "{}")
+        except ValueError as error:
+            return f"Error: --json-schema is not valid JSON: {error}\n"
+        return ""
+
+    # --- output
+
+    def say(self, *lines: dict[str, Any]) -> None:
+        for line in lines:
+            if "timestamp" in line:
+                line["timestamp"] = _now()
+            if line.get("type") == "result":
+                self.results.append(line)
+            if self.output == "stream-json":
+                self.player.op_say(_encoded(line))
+
+    def refuse(self, problem: str) -> NoReturn:
+        self.player.op_stderr(problem.encode("utf-8", "replace"))
+        self.player.op_exit(1)
+
+    def finish(self) -> None:
+        """The other two output formats show only the last result."""
+        if not self.results:
+            return
+        last = self.results[-1]
+        if self.output == "json":
+            self.player.op_say(_encoded(last))
+        elif self.output == "text":
+            self.player.op_say(str(last.get("result", "")).encode("utf-8", "backslashreplace") + b"\n")
+        self.player.exit_code = int(last["is_error"])
+
+    # --- a live session
+
+    def serve(self) -> None:
+        """Prompts and control requests as lines on stdin, until it closes."""
+        while (line := self.player.read_line()) is not None:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self.refuse(f"Error parsing streaming input line ({len(line)} chars): SyntaxError\n")
+            kind = message.get("type") if isinstance(message, dict) else None
+            if kind == "control_request":
+                self._answer(message)
+            elif kind == "user":
+                self.turn(_prompt_of(message.get("message", {}).get("content", "")))
+        self.finish()
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        response: dict[str, Any] = {}
+        request = message.get("request", {})
+        if request.get("subtype") == "initialize":
+            models = [{"value": alias, "resolvedModel": model} for alias, model in _MODELS.items()]
+            response = {
+                "commands": [],
+                "agents": [],
+                "output_style": "default",
+                "models": models,
+                "account": {},
+            }
+        elif request.get("subtype") == "set_model":
+            asked = request.get("model") or "default"
+            self.model = _MODELS.get(asked, asked)
+        elif request.get("subtype") == "set_permission_mode":
+            self.mode = request.get("mode", self.mode)
+            response = {"mode": self.mode}
+        answer = {"subtype": "success", "request_id": message.get("request_id"), "response": response}
+        self.player.op_say(_encoded({"type": "control_response", "response": answer}))
+
+    # --- a turn
+
+    def turn(self, prompt: str) -> None:
+        began = time.monotonic()
+        cues = dict(_CUE.findall(prompt))
+        words = _CUE.sub("", prompt)
+        mode = "default" if self.mode == "manual" else self.mode
+        line = init_line(
+            session_id=self.session_id,
+            model=self.model,
+            cwd=_folder(),
+            tools=self.tools,
+            permission_mode=mode,
+        )
+        self.say(line)
+        self._retries(cues)
+        if "hang" in cues:
+            self.player.op_hang()
+        if "exit" in cues:
+            self.player.op_exit(int(_number(cues["exit"], 1)))
+        if "fail" in cues:
+            failure = int(cues["fail"]) if cues["fail"].isdigit() else cues["fail"] or 500
+            self.say(*api_failure_lines(failure, session_id=self.session_id, index=len(self.results)))
+            return
+        pause = _number(cues["slow"], 2) if "slow" in cues else 0.0
+        calls = self._tool_calls(cues)
+        if calls is not None:
+            self._end(words, cues, pause, calls, began)
+
+    def _retries(self, cues: dict[str, str]) -> None:
+        count = int(_number(cues["retry"], 1)) if "retry" in cues else 0
+        for attempt in range(1, count + 1):
+            self.say(api_retry_line(attempt, 10, 100, 529, "overloaded", self.session_id))
+            self.player.op_pause(0.1)
+
+    def _tool_calls(self, cues: dict[str, str]) -> int | None:
+        """Shows the tool calls and returns their number; None if `--max-turns` ended the turn."""
+        if "plain" in cues or "Bash" not in self.tools:
+            return 0
+        wanted = int(_number(cues["tools"], 1)) if "tools" in cues else 1
+        limit = int(float(self.value("--max-turns") or 0))
+        for count in range(1, wanted + 1):
+            self._tool_call(count)
+            if limit and count >= max(limit, 1):
+                self._max_turns_reached(count, limit)
+                return None
+        return wanted
+
+    def _max_turns_reached(self, calls: int, limit: int) -> None:
+        self._count(calls)
+        line = result_line(
+            None, subtype="error_max_turns", is_error=True, num_turns=calls + 1, stop_reason="tool_use",
+            errors=(f"Reached maximum number of turns ({limit})",), terminal_reason="max_turns",
+            **self._result_facts(calls),
+        )  # fmt: skip
+        self.say(line)
+
+    def _tool_call(self, count: int) -> None:
+        tool_id = new_tool_id()
+        call = {"command": f"echo simulated call {count}", "description": "Show a tool call"}
+        block = {"type": "tool_use", "id": tool_id, "name": "Bash", "input": call}
+        arguments = json.dumps(call)
+        self._message([(block, [arguments[:20], arguments[20:]])], 0.0, "tool_use")
+        self.say(tool_result_line(tool_id, f"simulated call {count}", session_id=self.session_id))
+
+    def _message(self, blocks: list[tuple[dict[str, Any], list[str]]], pause: float, stop: str) -> None:
+        """One message of the model: whole blocks, or streamed piece by piece."""
+        message_id = f"msg_{new_uuid().replace('-', '')[:24]}"
+        each = self.pace + pause / max(1, sum(len(pieces) for _, pieces in blocks))
+        if not self.partial:
+            for block, pieces in blocks:
+                self.player.op_pause(each * len(pieces))
+                self.say(
+                    assistant_line(block, session_id=self.session_id, message_id=message_id, model=self.model)
+                )
+            return
+        status = {"type": "system", "subtype": "status", "status": "requesting"}
+        self.say({**status, "session_id": self.session_id, "uuid": new_uuid()})
+        for line in streamed_message(
+            blocks, session_id=self.session_id, message_id=message_id, model=self.model, stop_reason=stop
+        ):
+            if line.get("event", {}).get("type") == "content_block_delta":
+                self.player.op_pause(each)
+            self.say(line)
+
+    def _end(self, words: str, cues: dict[str, str], pause: float, calls: int, began: float) -> None:
+        thinking: list[tuple[dict[str, Any], list[str]]] = []
+        if "think" in cues:
+            thought = "I am a simulation, so I think of nothing."
+            block = {"type": "thinking", "thinking": thought, "signature": "c2ln"}
+            thinking = [(block, _pieces(thought))]
+        schema = self.value("--json-schema")
+        value: Any = None
+        if schema is None:
+            answer = _answer_to(words)
+            self._message([*thinking, ({"type": "text", "text": answer}, _pieces(answer))], pause, "end_turn")
+        else:
+            value = instance_of(json.loads(schema))
+            answer = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            self._structured(thinking, value, answer, pause)
+        self._count(calls + 1)
+        result = result_line(
+            answer, num_turns=calls + 1 + (schema is not None), duration_ms=int((time.monotonic() - began) * 1000) + 1,
+            stop_reason="end_turn" if schema is None else "tool_use", **self._result_facts(calls + 1),
+        )  # fmt: skip
+        self.say(result if schema is None else {**result, "structured_output": value})
+
+    def _structured(self, before: list[Any], value: Any, text: str, pause: float) -> None:
+        tool_id = new_tool_id()
+        block = {"type": "tool_use", "id": tool_id, "name": "StructuredOutput", "input": value}
+        self._message([*before, (block, [text])], pause, "tool_use")
+        said = "Structured output provided successfully"
+        self.say(tool_result_line(tool_id, said, tool_use_result=said, session_id=self.session_id))
+
+    def _count(self, model_calls: int) -> None:
+        self.cost = round(self.cost + COST_USD * model_calls, 9)
+
+    def _result_facts(self, model_calls: int) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id, "model": self.model, "calls": model_calls, "index": len(self.results),
+            "cost_usd": round(COST_USD * model_calls, 9), "session_cost_usd": self.cost,
+        }  # fmt: skip
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _now() -> str:
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def _prompt_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return " ".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
+
+
+def _number(word: str, default: float) -> float:
+    """What stands behind the colon of a cue; a prompt may contain anything."""
+    return float(word) if re.fullmatch(r"\d{1,6}(\.\d+)?", word) else default
+
+
+def _answer_to(prompt: str) -> str:
+    words = prompt.split()
+    shown = " ".join(words[:8]) + (" ..." if len(words) > 8 else "")
+    return f"This is a simulated answer: no model was asked. Your prompt begins: {shown}"
+
+
+def _pieces(text: str) -> list[str]:
+    """The text as tokens might come: a word with the space before it."""
+    return re.findall(r"\s*\S+|\s+$", text)

@@ -1,0 +1,118 @@
+"""Private temporary files of one run: long texts, a throw-away configuration folder.
+
+A folder of its own (0700) per run, made when first needed, named with the host's pid and start
+time and the run's id, and removed on every path. What a killed host left behind is removed by the
+guard (which knows the id), or by the next host that makes such a folder: a lock that dies with its
+holder says that nobody uses it any more. A pid would not do: containers share /tmp, not pids.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import _cleanup, _fork
+from ._process import temporary_base
+
+_PREFIX = "claude_cli_client-"
+_swept = False
+
+
+class PrivateFolder:
+    """Made at the first use, removed by `remove`. Used by one thread, the run's reader."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._path = ""
+        self._lock_fd = -1
+
+    def write(self, name: str, text: str) -> str:
+        """A file with this text (UTF-8, readable by us alone); its path."""
+        path = os.path.join(self._folder(), name)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="replace", newline="") as file:
+            file.write(text)
+        return path
+
+    def subfolder(self, name: str) -> str:
+        """An empty folder; its path."""
+        path = os.path.join(self._folder(), name)
+        os.mkdir(path, 0o700)
+        return path
+
+    def remove(self) -> None:
+        """Remove all of it. What cannot be removed now is left to the next start."""
+        if not self._path:
+            return
+        import shutil
+
+        shutil.rmtree(self._path, ignore_errors=True)
+        _fork.close(self._lock_fd)
+        self._path, self._lock_fd = "", -1
+
+    def _folder(self) -> str:
+        if not self._path:
+            base = temporary_base()
+            _sweep(base)
+            pid = os.getpid()
+            name = f"{_PREFIX}{pid}-{_cleanup.start_time(pid) or 0}-{self._run_id}"
+            self._path, self._lock_fd = _make(os.path.join(base, name))
+        return self._path
+
+
+def _make(path: str) -> tuple[str, int]:
+    """A new folder, locked. Another host's sweep may catch it in between: then once more."""
+    for _ in range(10):
+        os.mkdir(path, 0o700)
+        try:
+            fd = _lock(path)
+        except FileNotFoundError:
+            continue
+        if fd >= 0 and os.path.isdir(path):
+            return path, fd
+        if fd >= 0:
+            _fork.close(fd)
+        else:  # the sweep has it and is about to remove it: its name cannot be used again
+            path += "-"
+    raise OSError(f"no private folder could be made: {path}")
+
+
+def _lock(path: str) -> int:
+    """Take the folder's lock; -1 if somebody has it. A child process does not inherit it."""
+    import fcntl
+
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return -1
+    _fork.descriptors.add(fd)
+    return fd
+
+
+def _sweep(base: str) -> None:
+    """Remove the folders of dead hosts, once per process."""
+    global _swept
+    if _swept:
+        return
+    _swept = True
+    import shutil
+
+    for name in os.listdir(base):
+        path = os.path.join(base, name)
+        if not name.startswith(_PREFIX) or not _is_ours(path):
+            continue
+        fd = _lock(path)
+        if fd >= 0:
+            shutil.rmtree(path, ignore_errors=True)
+            _fork.close(fd)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    import stat
+
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()

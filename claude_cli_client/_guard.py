@@ -1,0 +1,210 @@
+"""The guard: a small shell process that ends our runs when we cannot, because we are dead.
+
+SIGKILL, `os._exit`, SIGTERM without a handler, the OOM killer: nothing of ours runs then, and the
+CLI notices nothing and finishes its turn. So the first run of a host process starts one guard. It
+blocks in a read from a pipe whose write end only the host holds; when the pipe breaks, the host is
+gone, and the guard runs the same ladder that the host would have run.
+
+Which runs are on stands in a nameless file that both hold: one record of fixed size per run,
+written by one `pwrite`, blank when the run is over. Told by lines in the pipe instead, the guard
+would have to read each line as it comes, and a POSIX `read` takes a pipe byte by byte: 0.2 ms of
+CPU for every turn, and a full pipe under load. This way it costs nothing until it is needed.
+
+    ID PGID START-TIME      first "ID 0 0", before the CLI is started, so that a host killed in
+                            between leaves nothing either
+
+It is a fixed script for a POSIX `sh`, never `sys.executable`, which under uWSGI or PyInstaller is
+not a Python. It has its own session, ignores TERM and HUP (a service manager signals everybody
+first and kills later), and no descriptor of ours but these two. A broken guard must not break a
+run: it is replaced at the next start, and if none can be started a warning is logged.
+
+`CLAUDE_CLI_CLIENT_GUARD=0` switches it off.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+
+from . import _fork, _log
+from ._env import MARKER
+from ._process import anonymous_file, temporary_base
+
+SWITCH = "CLAUDE_CLI_CLIENT_GUARD"
+
+# $1: the folder of temporary files. stdin: the records. stdout: the *read* end of the pipe (a shell
+# can name descriptors up to 9 only, and these two are the ones `Popen` can put where we want them).
+# Only builtins, `sleep`, `grep`, `ps`, `rm`.
+#
+# A leader is signalled only if its start time is the one in the record: its number may have been
+# given to somebody else since. Whatever got away is found by the marker in its environment.
+_SCRIPT = (
+    r"""
+trap '' HUP INT QUIT TERM PIPE
+while read -r word <&1; do :; done
+exec >/dev/null
+runs=
+while read -r id pgid start; do
+  [ -z "$id" ] || runs="$runs $id/$pgid/$start"
+done
+[ -n "$runs" ] || exit 0
+
+# stat_of PID: sets state, parent and started; fails when there is no such process.
+stat_of() {
+  if [ -d /proc/self ]; then
+    { read -r line < "/proc/$1/stat"; } 2>/dev/null || return 1
+    set -- ${line##*) }
+    state=$1 parent=$2 started=${20}
+  else
+    set -- $(ps -o state= -o ppid= -p "$1" 2>/dev/null)
+    [ -n "$2" ] || return 1
+    state=$1 parent=$2 started=0
+  fi
+}
+# alive RUN: whether its leader is the process we were told of; sets id and pgid.
+alive() {
+  id=${1%%/*} rest=${1#*/}
+  pgid=${rest%%/*} told=${rest#*/}
+  [ "$pgid" != 0 ] && stat_of "$pgid" && [ "${state#Z}" = "$state" ] && [ "$told" = "$started" ]
+}
+any_alive() {
+  for run in $runs; do alive "$run" && return 0; done
+  return 1
+}
+pids() {
+  if [ -d /proc/self ]; then
+    for entry in /proc/[0-9]*; do echo "${entry#/proc/}"; done
+  else
+    ps -A -o pid=
+  fi
+}
+# below PID: the processes whose parent links lead to it.
+below() {
+  tree=" $1 " found=x
+  while [ -n "$found" ]; do
+    found=
+    for pid in $all; do
+      case $tree in *" $pid "*) continue ;; esac
+      stat_of "$pid" || continue
+      case $tree in *" $parent "*) tree="$tree$pid " found=x ;; esac
+    done
+  done
+  echo "$tree"
+}
+for run in $runs; do alive "$run" && kill -TERM "-$pgid"; done 2>/dev/null
+turns=0
+while [ $turns -lt 27 ] && any_alive; do
+  sleep 0.1 2>/dev/null || { sleep 1; turns=$((turns + 9)); }
+  turns=$((turns + 1))
+done
+for run in $runs; do
+  if alive "$run"; then
+    group=$pgid all=$(pids)
+    for pid in $(below "$group"); do kill -KILL "$pid"; done
+    kill -KILL "-$group"
+  fi
+done 2>/dev/null
+for run in $runs; do
+  id=${run%%/*} turns=0
+  while [ $turns -lt 10 ]; do
+    # Not its exit status: that is 2 as soon as one of the files could not be read.
+    left=$(grep -l "MARKER=[0-9a-f:]*$id" /proc/[0-9]*/environ 2>/dev/null)
+    [ -n "$left" ] || break
+    for entry in $left; do entry=${entry#/proc/}; kill -KILL "${entry%/environ}" 2>/dev/null; done
+    turns=$((turns + 1))
+  done
+  rm -rf "$1"/claude_cli_client-*-"$id"*
+done
+""".strip().replace("MARKER", MARKER)
+)
+
+_RECORD = 80  # an id of 32, a pid, a start time of at most 20 digits, blanks, a newline
+_BLANK = b" " * (_RECORD - 1) + b"\n"
+
+# Protects what follows; taken by reader threads only, so no Ctrl-C can come in between.
+_lock = threading.Lock()
+_pid = 0
+_pipe_fd = -1  # the write end
+_records_fd = -1
+_places: dict[str, int] = {}  # where each run's record stands
+_free: list[int] = []
+
+
+def begin(run_id: str, pgid: int = 0, start: str = "") -> None:
+    """Note a run for the guard, which is started or replaced if need be."""
+    if os.environ.get(SWITCH) == "0":
+        return
+    record = f"{run_id} {pgid} {start or 0}".ljust(_RECORD - 1).encode() + b"\n"
+    with _lock:
+        if not pgid and not _is_running():
+            _start()
+        if _records_fd < 0:
+            return
+        place = _places.get(run_id)
+        if place is None:
+            place = _places[run_id] = _free.pop() if _free else len(_places)
+        os.pwrite(_records_fd, record, place * _RECORD)
+
+
+def end(run_id: str) -> None:
+    """Nothing of this run is left."""
+    with _lock:
+        place = _places.pop(run_id, None)
+        if place is not None:
+            os.pwrite(_records_fd, _BLANK, place * _RECORD)
+            _free.append(place)
+
+
+def _is_running() -> bool:
+    """Whether the guard still lives. Reaps it if not; a host that reaps everything did it for us."""
+    if not _pid:
+        return False
+    try:
+        return os.waitpid(_pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def _start() -> None:
+    """Start a guard on the records there are. Called with `_lock` held."""
+    global _pid, _pipe_fd, _records_fd
+    if _pipe_fd >= 0:  # of a guard that died
+        _fork.close(_pipe_fd)
+        _pid, _pipe_fd = 0, -1
+    with _fork.spawning:
+        if _records_fd < 0:
+            _records_fd = anonymous_file(b"")
+            _fork.descriptors.add(_records_fd)
+        read_fd, _pipe_fd = os.pipe()
+        _fork.descriptors.add(_pipe_fd)
+        try:
+            guard = subprocess.Popen(
+                ["/bin/sh", "-c", _SCRIPT, "claude-cli-client-guard", temporary_base()],
+                stdin=_records_fd,
+                stdout=read_fd,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            # No sh, no processes left: runs go on without this net, as the switch allows too.
+            _log.warning("no guard could be started: %s", error)
+            return
+        finally:
+            os.close(read_fd)
+    _pid = guard.pid
+    guard.returncode = 0  # waited for in `_is_running`, not by its finaliser
+
+
+def _forget_parents_guard() -> None:
+    """In a forked child: the descriptors are closed already; our first run starts our own guard."""
+    global _lock, _pid, _pipe_fd, _records_fd
+    _lock = threading.Lock()
+    _pid, _pipe_fd, _records_fd = 0, -1, -1
+    _places.clear()
+    _free.clear()
+
+
+_fork.on_child(_forget_parents_guard)

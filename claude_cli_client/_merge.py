@@ -1,0 +1,215 @@
+"""From what a client and a call say to one dict of options that can run.
+
+Pure. Three questions are answered here: does this option exist, and if not, which one is meant
+(`TypeError`); is each value acceptable (`_checks.py`); do they go together (`ValueError`).
+The CLI itself ignores most of the combinations refused here, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ._argv import OPTIONS
+from ._checks import copied, is_path
+from ._env import MARKER
+from ._objects import is_json_text
+from .options import DEFAULTS
+
+# What other clients, the CLI's flags and common sense call it -> the name here.
+ALIASES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("directory", "working_directory", "working_dir", "work_dir", "workdir"), "cwd"),
+    **dict.fromkeys(("effort_level", "reasoning_effort"), "effort"),
+    **dict.fromkeys(("settings_file", "settings_path"), "settings"),
+    **dict.fromkeys(("output_format", "output_schema", "response_format", "schema"), "json_schema"),
+    **dict.fromkeys(("stderr", "debug_stderr", "stderr_callback"), "on_stderr"),
+    **dict.fromkeys(("max_buffer_size", "max_line_size"), "max_line_bytes"),
+    **dict.fromkeys(("permission_prompt_tool_name", "permission_tool"), "permission_prompt_tool"),
+    **dict.fromkeys(("plugins", "plugin_dir"), "plugin_dirs"),
+    **dict.fromkeys(("include_partial", "partial_messages", "stream"), "include_partial_messages"),
+    **dict.fromkeys(("custom_system_prompt", "system"), "system_prompt"),
+    **dict.fromkeys(("system_prompt_file", "system_prompt_path"), "system_prompt=Path(...)"),
+    "append_system_prompt_file": "append_system_prompt=Path(...)",
+    **dict.fromkeys(("mcp_config", "mcp_config_file", "mcp"), "mcp_servers"),
+    **dict.fromkeys(("add_dir", "additional_directories", "add_directories"), "add_dirs"),
+    **dict.fromkeys(("max_budget", "max_cost", "max_cost_usd", "budget_usd"), "max_budget_usd"),
+    **dict.fromkeys(("continue_", "continue_session", "continue_last"), "continue_conversation"),
+    **dict.fromkeys(("resume_session", "resume_session_id", "resume_id", "session"), "resume"),
+    **dict.fromkeys(("skip_permissions", "bypass_permissions"), "dangerously_skip_permissions"),
+    "no_session_persistence": "persist_session=False",
+    **dict.fromkeys(("title", "session_name"), "name"),
+    **dict.fromkeys(("environment", "env_vars", "extra_env"), "env"),
+    "thinking_budget": "max_thinking_tokens",
+    "thinking_display": "thinking={'type': ..., 'display': ...}",
+    **dict.fromkeys(("verbose", "print", "input_format"), "no option, this library sets it itself"),
+    "debug": "debug_file",
+    "user": "command_prefix=['sudo', '-E', '-u', USER, '--']",
+    "skills": "no option; disable_slash_commands=True turns them off, tools and allowed_tools take 'Skill'",
+    **dict.fromkeys(
+        ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "observers", "store"),
+        "an argument of Client(...), not of a run",
+    ),
+    "session_store": "the argument store of Client(...), which comes with a later version",
+    **dict.fromkeys(
+        ("can_use_tool", "can_use_tools", "hooks", "literal", "verbatim_prompts"),
+        "not in this version, it comes with a later one",
+    ),
+}
+
+
+def _on(options: Mapping[str, Any], *names: str) -> bool:
+    """Whether one of them is given: not absent, None, False, nor an empty list or dict."""
+    return any(options.get(name) not in (None, False, [], {}, ()) for name in names)
+
+
+def _continues(options: Mapping[str, Any]) -> bool:
+    return _on(options, "resume", "continue_conversation")
+
+
+def _bypass(options: Mapping[str, Any]) -> bool:
+    mode = options.get("permission_mode")
+    return mode == "bypassPermissions" or _on(options, "dangerously_skip_permissions")
+
+
+def _settings_file(options: Mapping[str, Any]) -> bool:
+    settings = options.get("settings")
+    return is_path(settings) or (isinstance(settings, str) and not is_json_text(settings))
+
+
+_Options = Mapping[str, Any]
+
+# What does not go together, and what to do about it.
+CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
+    (
+        lambda o: _on(o, "resume") and _on(o, "continue_conversation"),
+        "resume and continue_conversation exclude each other: give the session, or take the latest",
+    ),
+    (
+        lambda o: _on(o, "session_id") and _continues(o) and not _on(o, "fork_session"),
+        "session_id names a new session; to go on with one give resume alone, for a copy also fork_session",
+    ),
+    (
+        lambda o: _on(o, "fork_session") and not _continues(o),
+        "fork_session needs resume or continue_conversation: there is nothing to copy",
+    ),
+    (
+        lambda o: _on(o, "resume_session_at") and not _on(o, "resume"),
+        "resume_session_at needs resume",
+    ),
+    (
+        lambda o: _on(o, "resume_drops_turn") and not _on(o, "resume_session_at"),
+        "resume_drops_turn needs resume_session_at",
+    ),
+    (
+        lambda o: _on(o, "background_timeout") and o.get("background") != "wait",
+        "background_timeout needs background='wait'",
+    ),
+    (
+        lambda o: _on(o, "isolated") and _on(o, "setting_sources"),
+        "isolated=True reads no settings files: leave out setting_sources",
+    ),
+    (
+        lambda o: _on(o, "isolated") and o.get("strict_mcp_config") is False,
+        "isolated=True takes only your own MCP servers: leave out strict_mcp_config=False",
+    ),
+    (
+        lambda o: (
+            _on(o, "dangerously_skip_permissions")
+            and o.get("permission_mode") not in (None, "bypassPermissions")
+        ),
+        "dangerously_skip_permissions overrides permission_mode: leave one of them out",
+    ),
+    (
+        lambda o: _on(o, "restricted") and _bypass(o),
+        "restricted=True does not allow that permissions are bypassed",
+    ),
+    (
+        lambda o: _on(o, "restricted") and _on(o, "setting_sources"),
+        "restricted=True reads no settings files: leave out setting_sources, or use settings",
+    ),
+    (
+        lambda o: _on(o, "safe_mode") and _on(o, "mcp_servers", "agents"),
+        "safe_mode=True ignores mcp_servers and agents",
+    ),
+    (
+        lambda o: _on(o, "exclude_dynamic_system_prompt_sections") and o.get("system_prompt") is not None,
+        "exclude_dynamic_system_prompt_sections is about the CLI's own prompt, which system_prompt replaces",
+    ),
+    (
+        lambda o: o.get("thinking") is not None and o.get("max_thinking_tokens") is not None,
+        "thinking makes the CLI ignore max_thinking_tokens: give {'type': 'enabled', 'budget_tokens': ...}",
+    ),
+    (
+        lambda o: o.get("permission_prompts") == "none" and _on(o, "permission_prompt_tool"),
+        "permission_prompts='none' means that permission_prompt_tool is never asked",
+    ),
+    (
+        lambda o: o.get("sandbox") is not None and _settings_file(o),
+        "sandbox is merged into settings, so settings must be a dict or a JSON text, not a file",
+    ),
+    (
+        lambda o: MARKER in (o.get("env") or {}),
+        f"env must not hold {MARKER}: by it this library finds what a run left behind",
+    ),
+)
+
+
+def merge(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of one run: the client's, overridden by the call's, copied and checked.
+
+    Raises TypeError for a name that does not exist, ValueError for a wrong value or combination.
+    """
+    chosen = {**defaults, **call}
+    if isinstance(defaults.get("env"), Mapping) and isinstance(call.get("env"), Mapping):
+        chosen["env"] = {**defaults["env"], **call["env"]}
+    merged = {name: _copied(name, value) for name, value in chosen.items()}
+    check(merged)
+    return merged
+
+
+def _copied(name: str, value: Any) -> Any:
+    try:
+        return copied(value)
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply, or holds itself") from None
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for a name that does not exist, ValueError for a wrong value or combination."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise TypeError(_unknown(name))
+        if value is not None:
+            OPTIONS[name].check(name, value)
+    for conflict, message in CONFLICTS:
+        if conflict(options):
+            raise ValueError(message)
+
+
+def setting(options: Mapping[str, Any], name: str) -> Any:
+    """An option's value, or its default where it is absent.
+
+    None is "no limit" and "no flag", so it stays; where that means nothing, it is the default.
+    """
+    default = DEFAULTS.get(name)
+    value = options.get(name, default)
+    return default if value is None and isinstance(default, (bool, tuple, Mapping)) else value
+
+
+def needs_temporary_config(options: Mapping[str, Any]) -> bool:
+    """Whether whoever starts the process must make a configuration directory, and remove it."""
+    return bool(options.get("isolated")) and options.get("config_dir") is None
+
+
+def _unknown(name: str) -> str:
+    known = ALIASES.get(name) or _nearest(name)
+    hint = f"; here it is {known}" if name in ALIASES else f"; did you mean {known}?" if known else ""
+    return f"unknown option {name!r}{hint}"
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    snake = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)
+    near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES], n=1)
+    return ALIASES.get(near[0], near[0]) if near else ""

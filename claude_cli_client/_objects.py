@@ -1,0 +1,131 @@
+"""The options that are JSON objects: settings, agents, MCP servers, the answer's schema.
+
+Pure. Such an option is a dict, the JSON text of one, or the path of a file of it. What stands in
+a file is the CLI's to read; in a dict and in a text we look at every entry, since the CLI leaves
+out in silence what it does not understand. Contents are never shown: they hold secrets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ._checks import Check, copied, listed, path, text, tool_name, wrong
+
+_MCP_NEEDS: Final = {  # type of server: the field without which the CLI leaves it out
+    "stdio": "command",
+    "http": "url",
+    "streamable-http": "url",
+    "sse": "url",
+    "ws": "url",
+}
+
+
+def is_json_text(value: Any) -> bool:
+    """Whether the CLI takes this for JSON and not for a path: it looks at the first character."""
+    return isinstance(value, str) and value.lstrip().startswith("{")
+
+
+def to_json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(copied(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} cannot be written as JSON: {error}") from error
+
+
+def from_json(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} begins as a JSON text but is none: {error}") from None
+    if not isinstance(value, dict):
+        raise wrong(name, "a JSON object", value)
+    return value
+
+
+def plain_object(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong(name, "a dict", value)
+    to_json(name, value)
+
+
+def object_or_path(each: Check, key: str = "") -> Check:
+    """A dict, the JSON text of one, or the path of a file. `each` looks at every entry.
+
+    `key`: what the JSON text, unlike the dict, has around the entries.
+    """
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, Mapping) or is_json_text(value):
+            entries = value if isinstance(value, Mapping) else _entries(name, value, key)
+            plain_object(name, entries)
+            for entry, item in entries.items():
+                each(f"{name}[{entry!r}]", item)
+        else:
+            path(name, value)
+
+    return check
+
+
+def _entries(name: str, value: str, key: str) -> Mapping[str, Any]:
+    text(name, value)
+    found = from_json(name, value)
+    if key and not isinstance(found.get(key), Mapping):
+        raise ValueError(f"{name} as a JSON text needs {key!r} around its entries")
+    return found[key] if key else found
+
+
+def anything(name: str, value: Any) -> None:
+    """For entries that only the CLI understands."""
+
+
+def agent(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong(name, "a dict with description and prompt", value)
+    for field in ("description", "prompt"):
+        if not isinstance(value.get(field), str) or not value[field].strip():
+            raise ValueError(f"{name} needs {field!r}, a text that is not empty")
+    for field in value:
+        if "_" in str(field):
+            first, *rest = str(field).split("_")
+            camel = first + "".join(part.title() for part in rest)
+            raise ValueError(f"{name}: the CLI ignores {field!r}, it writes {camel!r}")
+    for field in ("tools", "disallowedTools"):
+        if value.get(field) is not None:
+            listed(f"{name}[{field!r}]", value[field], tool_name, "tool names")
+
+
+def mcp_server(name: str, value: Any) -> None:
+    if name.endswith("['mcpServers']"):
+        raise ValueError(f"{name}: give what is inside of 'mcpServers', a dict of servers by name")
+    if not isinstance(value, Mapping):
+        raise wrong(name, "a dict (tools made of Python functions come with a later version)", value)
+    kind = value.get("type", "stdio")
+    if kind == "stdio" and "command" not in value and "url" in value:
+        raise ValueError(f"{name} has a 'url' but no 'type'; add 'type': 'http' (or 'sse', 'ws')")
+    needed = _MCP_NEEDS.get(kind) if isinstance(kind, str) else None
+    if needed is None:
+        raise ValueError(f"{name}['type'] must be one of {', '.join(_MCP_NEEDS)}, not {kind!r}")
+    if not isinstance(value.get(needed), str) or not value[needed]:
+        raise ValueError(f"{name} needs {needed!r}, a text, or the CLI leaves the server out")
+    if kind == "stdio":
+        _stdio_details(name, value)
+
+
+def _stdio_details(name: str, server: Mapping[str, Any]) -> None:
+    listed(f"{name}['args']", server.get("args", []), text, "words")
+    variables = server.get("env", {})
+    if not isinstance(variables, Mapping) or not all(isinstance(item, str) for item in variables.values()):
+        raise ValueError(f"{name}['env'] must be a dict of texts, or the CLI leaves the server out")
+
+
+def schema(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        text(name, value)
+        value = from_json(name, value)
+    if not isinstance(value, Mapping):
+        raise wrong(name, "a JSON schema as a dict (of a pydantic model: Model.model_json_schema())", value)
+    if value.get("type") == "json_schema" and "schema" in value:
+        raise ValueError(f"{name} must be the schema itself, give what is in its 'schema'")
+    to_json(name, value)

@@ -1,0 +1,186 @@
+"""What clients that share slots share: the slots, the runs in progress, the totals.
+
+`_lock` protects all of it, is held for a few bytecodes, and never across I/O, user code or a wait.
+
+A slot is taken if and only if its object is in `_held`; who waits sleeps in a lock of his own (one
+C call) that the giver opens after he has moved the slot over. So what is true stands in shared
+data and not in how far some thread got: Ctrl-C or a timeout at any point of `take` leaves a slot
+that `give_back` (idempotent) returns, or a waiter that is no longer in the line.
+
+On the thread of a run that holds a slot it is safe to wait for another one: runs end by
+themselves, whether or not anybody consumes them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+from weakref import WeakSet
+
+from . import _fork
+from ._channel import Channel
+from ._sync import Deadline
+from .errors import ClientClosedError, SlotTimeoutError, TurnCancelled, TurnError
+from .events import Event
+
+
+class Totals(NamedTuple):
+    """What the turns of a client added up to, at the moment it was read.
+
+    `failures` counts by the name of the error class, cancelled turns among them. `cost_usd` and
+    the tokens are sums over the turns that said what they cost; `unknown_cost` counts the others
+    (cancelled, killed, or resumed on an older CLI).
+    """
+
+    turns: int = 0
+    failures: Mapping[str, int] = {}
+    cancelled: int = 0
+    cost_usd: float = 0.0
+    unknown_cost: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+
+
+_SUMS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+
+
+class Slot:
+    """One place among `max_concurrent`. Made before it is taken, so that it can be given back."""
+
+    __slots__ = ("opened",)
+
+    def __init__(self) -> None:
+        self.opened = threading.Lock()  # a waiter sleeps in it; opened by the giver
+        self.opened.acquire()
+
+
+class Pool:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.begin_anew()
+        _pools.add(self)
+
+    def begin_anew(self) -> None:
+        """Also in every forked child: slots, runs and totals are the parent's."""
+        self._lock = threading.Lock()
+        self._held: set[Slot] = set()
+        self._line: deque[Slot] = deque()
+        self._running: set[Channel] = set()
+        self._totals = Totals()
+        self.closed = False
+
+    # --- slots
+
+    def take(self, slot: Slot, timeout: float | None) -> None:
+        """Block until there is a place, at most so long.
+
+        Raises `SlotTimeoutError` or `ClientClosedError`. Whatever it raises, the caller must then
+        `give_back` the slot.
+        """
+        with self._lock:
+            self._refuse_if_closed()
+            if len(self._held) < self.size and not self._line:
+                self._held.add(slot)
+                return
+            self._line.append(slot)
+        left = Deadline(timeout).left()
+        slot.opened.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX))
+        with self._lock:
+            self._refuse_if_closed()
+            if slot not in self._held:
+                raise SlotTimeoutError(
+                    f"all {self.size} slots (max_concurrent) stayed taken for {timeout} s (slot_timeout)",
+                    slot_timeout=timeout or 0.0,
+                    max_concurrent=self.size,
+                )
+
+    def try_take(self, slot: Slot) -> bool:
+        """Take a place if there is one now. Raises `ClientClosedError`."""
+        with self._lock:
+            self._refuse_if_closed()
+            if len(self._held) >= self.size or self._line:
+                return False
+            self._held.add(slot)
+            return True
+
+    def give_back(self, slot: Slot) -> None:
+        """The slot is not needed (any more): the first in the line gets it. Idempotent."""
+        with self._lock:
+            if slot in self._held:
+                self._held.discard(slot)
+            elif slot in self._line:
+                self._line.remove(slot)
+            while self._line and len(self._held) < self.size:
+                following = self._line.popleft()
+                self._held.add(following)
+                following.opened.release()
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise ClientClosedError("this client is closed")
+
+    # --- runs
+
+    def began(self, channel: Channel) -> None:
+        """A run is about to start. Raises `ClientClosedError`."""
+        with self._lock:
+            self._refuse_if_closed()
+            self._running.add(channel)
+
+    def ended(self, channel: Channel, slot: Slot, terminal: Event | None) -> None:
+        """A run is over (None: it never started). On its reader's thread, once."""
+        with self._lock:
+            self._running.discard(channel)
+            if terminal is not None:
+                self._totals = _added(self._totals, terminal, channel.error(terminal))
+        self.give_back(slot)
+
+    @property
+    def totals(self) -> Totals:
+        return self._totals
+
+    def close(self, timeout: float) -> None:
+        """Refuse what is new, wake those who wait, end the others; blocks at most `timeout` s."""
+        with self._lock:
+            self.closed = True
+            running = list(self._running)
+            for waiting in self._line:
+                waiting.opened.release()
+            self._line.clear()
+        for channel in running:
+            channel.cancel()
+        until = time.monotonic() + timeout
+        for channel in running:
+            channel.wait(max(0.0, until - time.monotonic()))
+
+
+_pools: WeakSet[Pool] = WeakSet()
+
+
+def _begin_anew() -> None:
+    for pool in _pools:
+        pool.begin_anew()
+
+
+_fork.on_child(_begin_anew)
+
+
+def _added(totals: Totals, terminal: Event, error: TurnError | None) -> Totals:
+    failures = dict(totals.failures)
+    if error is not None:
+        name = type(error).__name__
+        failures[name] = failures.get(name, 0) + 1
+    sums = {name: getattr(totals, name) + (getattr(terminal, name) or 0) for name in _SUMS}
+    return Totals(
+        turns=totals.turns + 1,
+        failures=failures,
+        cancelled=totals.cancelled + isinstance(error, TurnCancelled),
+        cost_usd=totals.cost_usd + (terminal.cost_usd or 0.0),
+        unknown_cost=totals.unknown_cost + (terminal.cost_usd is None),
+        **sums,
+    )

@@ -1,0 +1,291 @@
+"""One CLI process and its group: start, signal, reap. All three in this class, for one reason.
+
+A process id means our child only until it is reaped; after that the kernel may give the number to
+anybody. So everything that uses the number is here, and is called by one thread, the run's
+reader: it signals only while the leader is unreaped, and then reaps. No lock is needed, because
+nobody else does either.
+
+Somebody else may reap all the same (SIGCHLD ignored, a `waitpid(-1)` loop in the host): then the
+exit code is unknown (None) and the group is never signalled again; what is left is found by the
+marker in its environment (`_cleanup.py`).
+
+The death of the leader is seen without reaping it: by a pidfd, by kqueue's NOTE_EXIT on macOS, or
+by a small thread in `waitid(WNOWAIT)` on Linux before 5.3.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from . import _fork
+
+
+class Process:
+    """A CLI that runs as the leader of its own session. Used by one thread."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        stdin: bytes,
+        wake: Callable[[], None],
+    ) -> None:
+        """Start it. Raises what `Popen` raises, and then nothing is left open.
+
+        `wake` is called (on another thread) when the leader ends, where `exit_fd` is None.
+        """
+        with _fork.spawning:
+            self.pid, self.stdout, self.stderr = _spawn(argv, env, cwd, stdin)
+        self.reaped = False
+        self.exit_code: int | None = None
+        self._stolen = False  # somebody else reaped it
+        try:
+            self._watch = _watch(self.pid, wake)
+        except BaseException:  # no descriptor or thread to be had: the child must not outlive this
+            os.killpg(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            _fork.close(self.stdout)
+            _fork.close(self.stderr)
+            raise
+
+    @property
+    def exit_fd(self) -> int | None:
+        """Becomes readable when the leader has ended; None: `wake` is called instead."""
+        return self._watch.fd
+
+    def has_ended(self) -> bool:
+        """Whether the leader has ended. Does not reap it."""
+        if self.reaped or self._stolen:
+            return True
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: only the watch knows
+            return self._watch.has_fired()
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            self._stolen = True
+            return True
+
+    def signal_group(self, number: int) -> None:
+        """Signal the leader's group, while the number is surely ours."""
+        self.has_ended()  # finds out whether it was stolen
+        if self.reaped or self._stolen:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # macOS answers EPERM for a group that has only a zombie in it.
+            return
+
+    def reap(self) -> bool:
+        """Take the exit code of a leader that has ended; after this its number is not used.
+
+        False: it has not ended. True also when somebody else has reaped it.
+        """
+        if self.reaped or self._stolen:
+            return True
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            self._stolen = True
+            return True
+        if pid:
+            self.reaped = True
+            self.exit_code = os.waitstatus_to_exitcode(status)
+        return self.reaped
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait until the leader has ended, where no loop can do it any more; whether it has."""
+        until = time.monotonic() + seconds
+        while not self.has_ended() and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.has_ended()
+
+    def close(self) -> None:
+        """Close all descriptors. The pipes may have been closed before, by `close_pipe`."""
+        self.close_pipe(self.stdout)
+        self.close_pipe(self.stderr)
+        self._watch.close()
+
+    def close_pipe(self, fd: int) -> None:
+        """Close `stdout` or `stderr`; a second time does nothing."""
+        if fd < 0:
+            return
+        if fd == self.stdout:
+            self.stdout = -1
+        elif fd == self.stderr:
+            self.stderr = -1
+        _fork.close(fd)
+
+
+def _spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdin: bytes
+) -> tuple[int, int, int]:
+    """Process id, and the read ends of its stdout and stderr. Called with `_fork.spawning` held.
+
+    `start_new_session` and not `preexec_fn`: that forks instead of vforking (79 ms from a host of
+    2 GB) and runs Python between fork and exec, which can deadlock in a program with threads.
+    """
+    out = err = (-1, -1)
+    inp = -1
+    try:
+        inp = anonymous_file(stdin)
+        out, err = os.pipe(), os.pipe()
+        child = subprocess.Popen(
+            argv, stdin=inp, stdout=out[1], stderr=err[1], env=env, cwd=cwd, start_new_session=True
+        )
+        # We wait for it ourselves: its finaliser must neither warn nor reap.
+        child.returncode = 0
+        _fork.descriptors.update((out[0], err[0]))
+        return child.pid, out[0], err[0]
+    except BaseException:
+        _close_all(out[0], err[0])
+        raise
+    finally:
+        _close_all(inp, out[1], err[1])
+
+
+def _close_all(*fds: int) -> None:
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
+
+
+def anonymous_file(content: bytes) -> int:
+    """A descriptor at the start of a nameless file with this content: stdin without a writer.
+
+    Nobody has to feed it, it cannot break, it cannot block, and the CLI sees a regular file.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("prompt", os.MFD_CLOEXEC)
+    else:
+        path = f"{temporary_base()}/claude_cli_client-prompt-{os.urandom(8).hex()}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
+    try:
+        written = 0
+        while written < len(content):  # `pwrite` leaves the position at the start
+            written += os.pwrite(fd, content[written:], written)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def temporary_base() -> str:
+    """The folder for temporary files. `tempfile`, which would know it too, costs 8 ms of import."""
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*filter(None, named), "/tmp", "/var/tmp"):
+        if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return os.path.abspath(folder)
+    return os.getcwd()
+
+
+# --- how the leader's end is noticed --------------------------------------------------------------
+
+
+class _PidfdWatch:
+    """Linux: a pidfd is readable from the moment the process has ended."""
+
+    def __init__(self, pid: int, wake: Callable[[], None]) -> None:
+        self.fd: int | None = os.pidfd_open(pid)
+        _fork.descriptors.add(self.fd)
+
+    def has_fired(self) -> bool:
+        return self.fd is not None and bool(select.select([self.fd], [], [], 0)[0])
+
+    def close(self) -> None:
+        if self.fd is not None:
+            _fork.close(self.fd)
+            self.fd = None
+
+
+class _KqueueWatch:
+    """macOS: a kqueue with NOTE_EXIT, itself readable when the event is there."""
+
+    def __init__(self, pid: int, wake: Callable[[], None]) -> None:
+        # mypy reads this module as it is on Linux, where `select` has no kqueue.
+        kqueue, kevent = getattr(select, "kqueue"), getattr(select, "kevent")  # noqa: B009
+        queue = kqueue()
+        self._queue = queue
+        self._fired = False
+        try:
+            process, add, note_exit = (
+                getattr(select, name) for name in ("KQ_FILTER_PROC", "KQ_EV_ADD", "KQ_NOTE_EXIT")
+            )
+            change = kevent(pid, process, add, fflags=note_exit)
+            queue.control([change], 0, 0)
+        except ProcessLookupError:  # it ended before we could ask
+            self._fired = True
+            wake()
+        except BaseException:
+            queue.close()
+            raise
+        self.fd: int | None = queue.fileno()
+        # Not listed in `_fork.descriptors`: a kqueue is not inherited by fork.
+
+    def has_fired(self) -> bool:
+        self._fired = self._fired or bool(self._queue.control([], 1, 0))
+        return self._fired
+
+    def close(self) -> None:
+        self._queue.close()
+        self.fd = None
+
+
+class _ThreadWatch:
+    """Linux without pidfd: one thread in one blocking call, which does not reap.
+
+    It ends with the process, whose end every run sees to; if the process is reaped elsewhere the
+    call fails at once.
+    """
+
+    fd: int | None = None
+
+    def __init__(self, pid: int, wake: Callable[[], None]) -> None:
+        self._fired = False
+        self._thread = threading.Thread(
+            target=self._wait, args=(pid, wake), name=f"claude-{pid}-exit", daemon=True
+        )
+        self._thread.start()
+
+    def _wait(self, pid: int, wake: Callable[[], None]) -> None:
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            pass  # reaped by somebody else, so it has ended
+        self._fired = True
+        wake()
+
+    def has_fired(self) -> bool:
+        return self._fired
+
+    def close(self) -> None:
+        if self._fired:
+            self._thread.join(1.0)  # it has only `wake` left to do
+
+
+_Watch = _PidfdWatch | _KqueueWatch | _ThreadWatch
+
+
+def _watch(pid: int, wake: Callable[[], None]) -> _Watch:
+    if hasattr(os, "pidfd_open"):
+        try:
+            return _PidfdWatch(pid, wake)
+        except OSError:
+            # ENOSYS before Linux 5.3 or behind a seccomp filter; ESRCH: it was reaped elsewhere.
+            return _ThreadWatch(pid, wake)
+    if sys.platform == "darwin":
+        return _KqueueWatch(pid, wake)
+    return _ThreadWatch(pid, wake)
+
+
+TERM, KILL = signal.SIGTERM, signal.SIGKILL

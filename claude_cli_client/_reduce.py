@@ -1,0 +1,177 @@
+"""What the events of one turn add up to: the answer, its fallback text, the cost, the end.
+
+Pure. A run feeds it as lines arrive, `replay` from an archive; both get the same events from it.
+
+What a turn ends with is decided here, and only here:
+
+* The *answer* is the first `result` line that our prompt caused: no `origin`, `result_index` 0 or
+  absent. It is held back, because the CLI prints lines behind it and the terminal event comes
+  last. Every other `result` line becomes a `task_result` and passes through.
+* Without an answer the terminal event is made up: type `error`, with the subtype that says why.
+* Its `result` falls back to the text of the last message where the CLI left it out, left it
+  empty, or gave only the last of several text blocks of one message.
+* `cost_usd` is what this process spent: the sum of `model_usage_since_last_result` over its
+  results. The CLI's own total goes on over resumes, so it is this run's cost only where nothing
+  was resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .events import Event, changed, make
+
+_OPEN = ("task_started",)
+_SETTLED = ("completed", "failed", "killed", "stopped")
+
+
+class Reducer:
+    """The state of one turn. Not thread-safe: it belongs to the thread that reads the lines."""
+
+    def __init__(self, *, resumed: bool) -> None:
+        self._resumed = resumed  # or unknown: then the CLI's total is not taken for this run's cost
+        self.answer: Event | None = None
+        self.init: Event | None = None
+        self.session_id = ""
+        self.model = ""
+        self.error_word = ""  # of the last `api_error` line
+        self.blocked = False  # a hook refused the prompt
+        self.resets_at: int | None = None
+        self.last_retry: Event | None = None
+        self.oversize: Event | None = None  # the last one; it may have been the result
+        self.open_tasks: set[str] = set()
+        self._in_turn = False
+        self._message_id = ""
+        self._texts: list[str] = []
+        self._cost: float | None = 0.0
+
+    def add(self, events: Iterable[Event]) -> list[Event]:
+        """Take notice of these events; gives back those to deliver now."""
+        passed = []
+        for event in events:
+            note = _NOTES.get(event.type)
+            shown = event if note is None else note(self, event)
+            if shown is not None:
+                passed.append(shown)
+        return passed
+
+    @property
+    def working(self) -> bool:
+        """Whether something is going on: a turn (also one that a task's end began), or a task."""
+        return self._in_turn or bool(self.open_tasks)
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the last message of the main turn, joined."""
+        return "".join(self._texts)
+
+    def end(self, subtype: str, sentence: str, exit_code: int | None) -> Event:
+        """The terminal event: the answer where there is one, else an error of this subtype."""
+        if self.answer is None:
+            return make(
+                {
+                    "type": "error",
+                    "subtype": subtype,
+                    "text": sentence,
+                    "result": self.text,
+                    "is_error": True,
+                    "session_id": self.session_id,
+                    "model": self.model,
+                    "error": self.error_word,
+                    "exit_code": exit_code,
+                    "is_terminal": True,
+                }
+            )
+        answer = self.answer
+        return changed(
+            answer,
+            result=self._answer_text(answer),
+            error=self.error_word if answer.is_error and self.error_word else answer.error,
+            session_id=answer.session_id or self.session_id,
+            model=answer.model or self.model,
+            cost_usd=self._cost,
+            exit_code=exit_code,
+            is_terminal=True,
+        )
+
+    def _answer_text(self, answer: Event) -> str:
+        if not answer.result:
+            return "" if self.blocked else self.text
+        several = len(self._texts) > 1 and self._texts[-1] == answer.result
+        return self.text if several else answer.result
+
+    # --- what each type of event tells us
+
+    def _init(self, event: Event) -> Event:
+        # A second init opens a notification's turn; an id that changes (/clear) is the one to keep.
+        if event.subtype == "init":
+            self._in_turn = True
+            self.init = event
+            self.session_id = event.session_id or self.session_id
+            self.model = event.model or self.model
+        elif event.subtype == "informational":
+            outcome = event.data.get("prompt_submit_outcome")
+            self.blocked = isinstance(outcome, dict) and outcome.get("kind") == "blocked_by_hook"
+        return event
+
+    def _block(self, event: Event) -> Event:
+        if not event.parent_tool_use_id and self.answer is None:
+            # Without an id (a gateway may leave it out) a line is a message of its own.
+            if event.message_id != self._message_id or not (event.message_id or event.block_index):
+                self._message_id, self._texts = event.message_id, []
+            if event.type == "text":
+                self._texts.append(event.text)
+        return event
+
+    def _api_error(self, event: Event) -> Event:
+        if not event.parent_tool_use_id and self.answer is None:
+            self.error_word = event.error
+        return event
+
+    def _task(self, event: Event) -> Event:
+        if event.type in _OPEN:
+            self.open_tasks.add(event.task_id)
+        elif event.task_status in _SETTLED:
+            # Either of two events reports the end, in either order; the second finds nothing.
+            self.open_tasks.discard(event.task_id)
+        return event
+
+    def _retry(self, event: Event) -> Event:
+        self.last_retry = event
+        return event
+
+    def _rate_limit(self, event: Event) -> Event:
+        self.resets_at = event.resets_at
+        return event
+
+    def _oversize(self, event: Event) -> Event:
+        self.oversize = event
+        return event
+
+    def _result(self, event: Event) -> Event | None:
+        self._in_turn = False
+        cost = event.cost_usd
+        if cost is None and (not self._resumed or event.session_cost_usd == 0):
+            cost = event.session_cost_usd
+        self._cost = None if cost is None or self._cost is None else self._cost + cost
+        if self.answer is None and event.origin is None and not event.result_index:
+            self.answer = event
+            self.session_id = event.session_id or self.session_id
+            return None
+        return changed(event, type="task_result")
+
+
+_NOTES = {
+    "system": Reducer._init,
+    "text": Reducer._block,
+    "thinking": Reducer._block,
+    "tool_use": Reducer._block,
+    "api_error": Reducer._api_error,
+    "task_started": Reducer._task,
+    "task_updated": Reducer._task,
+    "task_notification": Reducer._task,
+    "retry": Reducer._retry,
+    "rate_limit": Reducer._rate_limit,
+    "oversize": Reducer._oversize,
+    "result": Reducer._result,
+}

@@ -1,0 +1,65 @@
+"""User callables that see raw output: `line_sink` and `on_stderr`, on a thread of their own.
+
+They may block or fail; the run must not. So the reader only hands over, and one thread per run
+calls. At the run's end they get a bounded time to catch up; a sink that blocks for ever keeps its
+daemon thread and nothing else. What it has not taken is limited too: beyond `max_backlog` bytes
+lines are left out, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from . import _log
+from ._sync import Latch
+
+Sink = Callable[[bytes], object]
+
+
+class Sinks:
+    """Calls sinks in order, each item once. `put` and `finish` are the reader's."""
+
+    def __init__(self, name: str, max_backlog: int) -> None:
+        self._items: queue.SimpleQueue[tuple[Callable[..., object], object, int] | None] = queue.SimpleQueue()
+        self._max_backlog = max_backlog
+        self._given = 0  # bytes, written by the reader alone
+        self._taken = 0  # bytes, written by the sink's thread alone
+        self._dropped = 0
+        self._failed: set[Callable[..., object]] = set()
+        self._done = Latch()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, sink: Callable[..., object], item: bytes | str) -> None:
+        """Hand one item over; never blocks."""
+        size = len(item)
+        if self._given - self._taken > self._max_backlog:
+            self._dropped += 1
+            return
+        self._given += size
+        self._items.put((sink, item, size))
+
+    def finish(self, seconds: float) -> None:
+        """No more items; wait until all are taken, at most so long."""
+        self._items.put(None)
+        if not self._done.wait(seconds):
+            _log.warning("a sink did not take all lines within %s s; the run ends without it", seconds)
+        else:
+            self._thread.join(1.0)  # it has only to return
+        if self._dropped:
+            _log.warning("%d lines were not given to a sink that was too slow", self._dropped)
+
+    def _main(self) -> None:
+        # One blocking call. It ends with the mark that `finish` puts, on every path of the reader.
+        while (job := self._items.get()) is not None:
+            sink, item, size = job
+            if sink not in self._failed:
+                try:
+                    sink(item)
+                except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
+                    self._failed.add(sink)
+                    _log.warning("a sink failed and is not called again: %r", error)
+            self._taken += size
+        self._done.open()

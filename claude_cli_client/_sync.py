@@ -1,0 +1,101 @@
+"""Three small tools between threads, all safe against Ctrl-C and fork.
+
+Waiting on the user's thread happens only in C (`Lock.acquire`, `SimpleQueue.get`): a
+KeyboardInterrupt inside the Python code of `threading.Condition` or `Event` can leave its lock
+held, and then nothing ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from . import _fork
+
+
+class Deadline:
+    """One limit for one operation, passed down to everything that it waits for."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, seconds: float | None) -> None:
+        self.at = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Seconds left, never negative; None: no limit."""
+        return None if self.at is None else max(0.0, self.at - time.monotonic())
+
+
+class Latch:
+    """Opens once and stays open. A lock that is held until then: waiting is one C call."""
+
+    __slots__ = ("_lock", "_open")
+
+    def __init__(self) -> None:
+        self._open = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let everyone through. Called once, by one thread."""
+        self._open = True
+        self._lock.release()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Block until it opens, at most so long; whether it is open."""
+        if not self._open and self._lock.acquire(timeout=-1 if seconds is None else min(seconds, _LONG)):
+            self._lock.release()  # the next one who waits
+        return self._open
+
+
+_LONG = min(threading.TIMEOUT_MAX, 1e8)  # seconds; more is an OverflowError of `acquire`
+
+
+class WakeUp:
+    """Makes a thread that polls `fd` look at its flags.
+
+    `set` may be called from any thread at any moment, also by a finaliser: in the middle of
+    another `set` or `close` of the same thread. Hence the lock is reentrant, and what it protects
+    is only that no byte goes to a descriptor that was closed and given to somebody else. It is
+    held across one non-blocking system call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        if hasattr(os, "eventfd"):
+            self.fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        else:
+            self.fd, self._write_fd = os.pipe()
+            os.set_blocking(self.fd, False)
+            os.set_blocking(self._write_fd, False)
+        _fork.descriptors.update((self.fd, self._write_fd))
+        self._era = _fork.era
+        self._closed = False
+
+    def set(self) -> None:
+        with self._lock:
+            if not self._closed:
+                try:
+                    os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")  # an eventfd takes 8 bytes
+                except BlockingIOError:
+                    pass  # full of wake-ups already
+
+    def clear(self) -> None:
+        """Only by the thread that polls, when `fd` is readable."""
+        try:
+            os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """By the thread that polls, at its end."""
+        with self._lock:
+            if not self._closed and self._era is _fork.era:  # a forked child's copies are closed
+                self._closed = True
+                for fd in {self.fd, self._write_fd}:
+                    _fork.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):  # dropped before anybody polled it
+            self.close()

@@ -1,0 +1,259 @@
+"""Run: what the user holds of a turn. It takes events from the channel's queue; nothing else.
+
+The channel does not refer to it. So when the last reference goes, the finaliser tells the channel
+to cancel (a flag and a wake-up, no lock, no queue, no waiting), and the process ends.
+
+Iterating gives data, `result()` gives judgement: the loop always ends after one terminal event and
+never raises for a turn that failed; `result()` turns the terminal event into an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import Empty
+from threading import get_ident
+from time import monotonic
+from types import TracebackType
+
+from . import _cleanup, _fork
+from ._channel import END_BOUND, Channel
+from ._sync import Deadline
+from .errors import ConcurrencyError, TurnError
+from .events import Event
+
+
+class Run(Iterator[Event]):
+    """One turn in progress: an iterator of events, a context manager. Made by `Client.run`.
+
+    Its process has been started and ends by itself, within the limits, whether or not anybody
+    iterates. One thread at a time may consume; `cancel`, `close` and the properties may be used
+    from any. Leaving `with`, or dropping the last reference, ends an unfinished run.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._era = _fork.era
+        self._batch: Iterator[Event] = iter(())
+        self._consumed_all = False
+        self._terminal: Event | None = None
+        self._consumers: dict[str, int] = {}
+        self._interrupted = False
+
+    # --- events
+
+    def __iter__(self) -> Run:
+        return self
+
+    def __next__(self) -> Event:
+        """The next event; blocks until there is one. Ends after the terminal event.
+
+        Raises `ConcurrencyError` when another thread consumes, or in a forked child. Ctrl-C starts
+        the run's end and comes out at once.
+        """
+        if self._era is _fork.era:
+            for event in self._batch:
+                return event
+        event_or_none = self._take(None)
+        if event_or_none is None:
+            raise StopIteration
+        return event_or_none
+
+    def next_event(self, timeout: float) -> Event | None:
+        """The next event, waiting at most `timeout` seconds for it.
+
+        None: none came in time, or the run is over (then `done` is true).
+        """
+        if self._era is _fork.era:
+            for event in self._batch:
+                return event
+        return self._take(timeout)
+
+    def _take(self, timeout: float | None) -> Event | None:
+        """Wait for the next batch and begin it; None at the end or when none came in time."""
+        if self._era is not _fork.era:
+            raise ConcurrencyError("this run belongs to the parent process: it cannot be consumed after a fork")
+        if self._consumed_all:
+            return None
+        # One atomic operation decides who consumes; a second thread would tear batches apart.
+        me = get_ident()
+        if self._consumers.setdefault("consumer", me) != me:
+            raise ConcurrencyError("another thread is consuming this run; one at a time")
+        _cleanup.end_with_interpreter()
+        until = None if timeout is None else monotonic() + timeout
+        try:
+            while True:
+                left = None if until is None else max(0.0, until - monotonic())
+                item = self._channel.events.get(timeout=left)
+                if item is None:
+                    self._consumed_all = True
+                    return None
+                size, events = item
+                self._channel.consumed += size
+                self._batch = batch = iter(events)
+                for event in batch:
+                    if event.is_terminal:
+                        self._terminal = event
+                    return event
+        except Empty:
+            return None
+        except KeyboardInterrupt:
+            self._interrupt()
+            raise
+        finally:
+            self._consumers.pop("consumer", None)
+
+    def _interrupt(self) -> None:
+        """Ctrl-C: end the run; the second one does not wait for the CLI's own clean-up."""
+        self._channel.cancel(hard=self._interrupted)
+        self._interrupted = True
+
+    def iter_text(self) -> TextIterator:
+        """The answer's text as it comes: deltas where there are any, else whole blocks.
+
+        Of the main turn only, not of subagents. What a broken stream voided (`retracted`) has been
+        given out already: who cannot live with that takes the text from `result()`.
+        """
+        return TextIterator(self)
+
+    def result(self, timeout: float | None = None) -> Event:
+        """The result of the turn; reads (and drops) the events that are left.
+
+        Blocks until the run is over, or raises the builtin `TimeoutError` after `timeout` seconds;
+        the run goes on then. Raises a `TurnError` for a turn that brought no answer: its fields
+        say why, its `event` is the terminal event. May be called again.
+        """
+        deadline = Deadline(timeout)
+        while not self._consumed_all:
+            left = deadline.left()
+            event = self.next_event(left) if left is not None else next(self, None)
+            if event is None and not self._consumed_all:
+                raise TimeoutError(f"the turn has no result after {timeout} s; the run goes on")
+        error = self.error()
+        if error is not None:
+            raise error
+        assert self._terminal is not None  # every queue ends with a terminal event
+        return self._terminal
+
+    def error(self) -> TurnError | None:
+        """What `result()` would raise, once the run has been read to its end; else None."""
+        return None if self._terminal is None else self._channel.error(self._terminal)
+
+    # --- its end
+
+    def cancel(self) -> None:
+        """Ask the run to end: TERM, then KILL after 3 s. Returns at once; any thread; idempotent.
+
+        The events that have come stay readable; the terminal event follows when the processes are
+        gone (subtype `cancelled`, unless the answer was there already).
+        """
+        self._channel.cancel()
+
+    def close(self) -> None:
+        """End the run if it is unfinished, and wait until nothing of it is left.
+
+        Blocks at most some 10 s, normally as long as the CLI takes to end its tools (2 s). Any
+        thread, idempotent; in a forked child it does nothing. Events already delivered stay
+        readable.
+        """
+        if self._era is not _fork.era:
+            return
+        channel = self._channel
+        if channel.has_ended:
+            return
+        if channel.reducer.answer is None or channel.launch.background_timeout is not None:
+            channel.cancel()
+        try:
+            channel.wait(END_BOUND)
+        except KeyboardInterrupt:
+            self._interrupt()
+            raise
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        channel = self.__dict__.get("_channel")
+        if channel is not None:
+            channel.cancel()
+
+    # --- facts
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, "" before the CLI has said it. Resumable only after a result."""
+        return self._channel.reducer.session_id
+
+    @property
+    def model(self) -> str:
+        """The model's full name, "" before the CLI has said it."""
+        return self._channel.reducer.model
+
+    @property
+    def pid(self) -> int:
+        """The process id of the CLI. It means the CLI only until the run is over."""
+        return self._channel.pid
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over: nothing of it is left, and its events are all there to read."""
+        return self._channel.has_ended
+
+    @property
+    def exit_code(self) -> int | None:
+        """The CLI's exit code once it is over; negative: died of that signal; None: not known."""
+        return self._channel.exit_code
+
+    @property
+    def stderr(self) -> str:
+        """The last 64 KiB of what the CLI wrote to stderr so far."""
+        return self._channel.stderr
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the last line came (or since the start)."""
+        return monotonic() - self._channel.last_line_at
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else "running"
+        return f"<Run {state} pid={self.pid} session_id={self.session_id!r}>"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(
+            "a Run belongs to a process of this host and cannot be pickled: "
+            "send its session_id and resume there, or send the events"
+        )
+
+
+class TextIterator(Iterator[str]):
+    """Pieces of the answer's text. `close()` ends the run, as closing a generator would."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._streamed: set[str] = set()  # messages of which deltas came
+
+    def __iter__(self) -> TextIterator:
+        return self
+
+    def __next__(self) -> str:
+        for event in self._run:
+            if event.parent_tool_use_id or not event.text:
+                continue
+            if event.type == "text_delta":
+                self._streamed.add(event.message_id)
+                return event.text
+            if event.type == "text" and event.message_id not in self._streamed:
+                return event.text
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the run and wait for it, bounded; see `Run.close`."""
+        self._run.close()
+

@@ -1,0 +1,100 @@
+"""The real CLI: work in the background, subagents, and several results of one process."""
+
+from __future__ import annotations
+
+import pytest
+from real_cli import RealCLI, bash, tool
+
+pytest_plugins = ["real_cli"]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(90)]
+
+IN_BACKGROUND = bash("sleep 1; echo bg-done", description="slow thing", run_in_background=True)
+AGENT = tool(
+    "Agent",
+    description="Look",
+    prompt="look [[text: I looked]]",
+    subagent_type="general-purpose",
+    run_in_background=False,
+)
+
+
+def of(events, *types):
+    return [event for event in events if event.type in types]
+
+
+def test_waiting_for_a_background_command(cli: RealCLI):
+    """`background="wait"`: task events, the answer of the prompt last, the comment as `task_result`."""
+    prompt = f"go {IN_BACKGROUND}[[then]][[text: started it]][[then]][[text: it is done]]"
+    run = cli.client().run(prompt, allowed_tools=["Bash"], background="wait")
+    events = list(run)
+    (started,) = of(events, "task_started")
+    assert started.task_kind == "local_bash"
+    assert started.task_description == "slow thing"
+    assert [e.task_status for e in of(events, "task_notification")] == ["completed"]
+    assert {e.task_id for e in of(events, "task_updated", "task_notification")} == {started.task_id}
+    (comment,) = of(events, "task_result")
+    assert comment.result == "it is done"
+    assert comment.origin["kind"] == "task-notification"
+    assert not comment.is_terminal
+    assert run.result() == events[-1]
+    assert (events[-1].type, events[-1].result, events[-1].result_index) == ("result", "started it", 0)
+
+
+def test_the_cost_of_a_turn_with_a_comment_counts_both(cli: RealCLI):
+    """`cost_usd` is the sum over the results of the process."""
+    prompt = f"go {IN_BACKGROUND}[[then]][[text: started it]][[then]][[text: it is done]]"
+    result = cli.ask(prompt, allowed_tools=["Bash"], background="wait")
+    one = cli.ask("hi").cost_usd
+    assert result.cost_usd == pytest.approx(3 * one)
+
+
+def test_nothing_goes_to_the_background_by_default(cli: RealCLI):
+    """`background="forbid"`: the command is refused as bad input, and there is one result."""
+    events = cli.events(f"go {IN_BACKGROUND}[[then]][[text: no]]", allowed_tools=["Bash"])
+    assert of(events, "tool_result")[0].is_tool_error
+    assert len(of(events, "result", "task_result")) == 1
+    assert events[-1].result == "no"
+
+
+def test_waiting_is_limited(cli: RealCLI):
+    """`background_timeout` ends a background command that does not; the answer is kept."""
+    endless = bash("echo started; sleep 600", run_in_background=True)
+    prompt = f"go {endless}[[then]][[text: started it]]"
+    result = cli.ask(prompt, allowed_tools=["Bash"], background="wait", background_timeout=1.0)
+    assert result.result == "started it"  # the fixture sees that the command is gone
+
+
+def test_a_subagents_work_is_marked(cli: RealCLI):
+    """Events of a subagent name the call that started it, and are no part of the answer."""
+    inner = tool(
+        "Agent",
+        description="Look",
+        prompt=f"look {bash('echo deep')}[[then]][[text: I looked]]",
+        subagent_type="general-purpose",
+        run_in_background=False,
+    )
+    events = cli.events(f"go {inner}[[then]][[text: it looked]]", allowed_tools=["Bash", "Agent"])
+    call = of(events, "tool_use")[0]
+    inside = [e for e in of(events, "tool_use", "tool_result") if e.parent_tool_use_id]
+    assert [e.type for e in inside] == ["tool_use", "tool_result"]
+    assert {e.parent_tool_use_id for e in inside} == {call.tool_id}
+    assert of(events, "task_started")[0].task_type == "general-purpose"
+    assert [e.text for e in of(events, "text") if not e.parent_tool_use_id] == ["it looked"]
+    assert events[-1].result == "it looked"
+
+
+def test_a_subagent_in_the_background(cli: RealCLI):
+    """The main answer is the prompt's; the turn that the subagent's end causes is a `task_result`."""
+    agent = tool("Agent", description="Look", prompt="look [[text: I looked]]", subagent_type="Explore")
+    prompt = f"go {agent}[[then]][[text: launched]][[then]][[text: it has looked]]"
+    events = cli.events(prompt, allowed_tools=["Agent"], background="wait")
+    assert events[-1].result == "launched"
+    assert [e.result for e in of(events, "task_result")] == ["it has looked"]
+
+
+def test_iter_text_leaves_subagents_out(cli: RealCLI):
+    """The answer's text does not hold what a subagent said, even if that is forwarded."""
+    run = cli.client().run(
+        f"go {AGENT}[[then]][[text: it looked]]", allowed_tools=["Agent"], forward_subagent_text=True
+    )
+    assert "".join(run.iter_text()) == "it looked"
