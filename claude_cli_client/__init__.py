@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._pool import Totals
-from .client import Capacity, Client
+from .client import Client
 from .discovery import find_cli
 from .errors import *  # noqa: F403 - its __all__ is the tree of exceptions
 from .errors import __all__ as _errors
@@ -25,6 +24,7 @@ from .run import Run
 
 if TYPE_CHECKING:
     from .replay import is_stale_session, parse_line, replay
+    from .totals import Capacity, Totals
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,13 @@ __all__ = [
 ]
 __all__ += [*_errors, *_events, *_options]
 
-_LATER = {"parse_line": "replay", "replay": "replay", "is_stale_session": "replay"}
+_LATER = {
+    "Capacity": "totals",
+    "Totals": "totals",
+    "is_stale_session": "replay",
+    "parse_line": "replay",
+    "replay": "replay",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -53,11 +53,11 @@ class _Ended(KeyboardInterrupt):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and give back its exit code. Raises `SystemExit` for wrong usage and `--help`."""
-    args = _parser().parse_args(argv)
     from ._run_program import PIPE_CLOSED, ReaderGone
 
     try:
         with _signals_as_exceptions():
+            args = _parser().parse_args(argv)
             return int(args.command(args))
     except ReaderGone:
         _silence_stdout()

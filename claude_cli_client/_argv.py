@@ -15,7 +15,7 @@ What the CLI's parser does, and why an argument is always one word, `--flag=valu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 from . import _checks as checks
 from . import _objects as objects
@@ -30,12 +30,22 @@ MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 MAX_TEXT_BYTES: Final = 100 * 1024
 
 
-class TextFile(NamedTuple):
+class TextFile:
     """An argument whose text is too long: to be written to a file and passed as `flag=PATH`."""
 
-    flag: str
-    suffix: str
-    text: str
+    __slots__ = ("flag", "suffix", "text")
+
+    def __init__(self, flag: str, suffix: str, text: str) -> None:
+        self.flag = flag
+        self.suffix = suffix
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TextFile):
+            return NotImplemented
+        return (self.flag, self.suffix, self.text) == (other.flag, other.suffix, other.text)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 Argument = str | TextFile

@@ -28,19 +28,20 @@ import select
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import _cleanup, _fork, _guard, _log
 from ._files import PrivateFolder
 from ._parse import LineCutter, Odd, Oversize, parse
 from ._process import KILL, TERM, Process
 from ._reduce import Reducer
-from ._sinks import Sinks
 from ._sync import Latch, WakeUp
-from ._verdict import Facts, verdict
 from .discovery import known_version
 from .errors import TurnError
 from .events import Event
+
+if TYPE_CHECKING:
+    from ._sinks import Sinks
 
 GRACE: Final = 3.0  # from TERM to KILL: the CLI needs up to 1.6 s to end its tools
 EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
@@ -173,6 +174,8 @@ class Channel:
 
     def error(self, terminal: Event) -> TurnError | None:
         """The exception for this turn's terminal event, or None where that is an answer."""
+        from ._verdict import Facts, verdict
+
         init = self.reducer.init
         version = init.data.get("claude_code_version") if init is not None and terminal.type == "error" else ""
         facts = Facts(
@@ -219,6 +222,8 @@ class Channel:
         argv = launch.argv(self._folder)
         env = launch.env(self._folder)
         if launch.line_sink is not None or launch.on_stderr is not None:
+            from ._sinks import Sinks
+
             self._sinks = Sinks(f"claude-{launch.run_id[:8]}-sinks", launch.max_buffered_bytes)
         _guard.begin(launch.run_id)
         self._process = process = Process(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from . import _fork
-from ._env import MARKER
+from .options import MARKER
 
 if TYPE_CHECKING:
     from ._channel import Channel

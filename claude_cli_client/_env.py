@@ -9,11 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ._checks import as_text
-from .options import DEFAULTS
-
-# Every process of a run inherits it, also those that leave the CLI's session and parent; by it the
-# clean-up finds them. A list, so that a run inside of a run is found by both.
-MARKER: Final = "CLAUDE_CLI_CLIENT_RUN"
+from .options import DEFAULTS, MARKER
 
 # What the CLI calls itself in print mode when nobody says otherwise. It changes nothing; a name the
 # CLI does not know does: it then offers an agent more.

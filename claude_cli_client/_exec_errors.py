@@ -117,6 +117,8 @@ def _missing(path: str) -> str:
 
 
 def _refused(path: str) -> str:
+    if "/" not in path:  # a closed directory on PATH turns "not found" into this
+        return f"there is no program {path!r} on PATH that this user may run"
     try:
         mode = os.stat(path).st_mode
     except OSError:

@@ -28,8 +28,8 @@ import subprocess
 import threading
 
 from . import _fork, _log
-from ._env import MARKER
 from ._process import anonymous_file, temporary_base
+from .options import MARKER
 
 SWITCH = "CLAUDE_CLI_CLIENT_GUARD"
 

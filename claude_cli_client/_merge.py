@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from ._argv import OPTIONS
 from ._checks import copied, is_path
-from ._env import MARKER
 from ._objects import is_json_text
-from .options import DEFAULTS
+from .options import DEFAULTS, MARKER
 
 # What other clients, the CLI's flags and common sense call it -> the name here.
 ALIASES: Final[Mapping[str, str]] = {

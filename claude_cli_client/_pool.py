@@ -16,8 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import _fork
@@ -26,27 +25,12 @@ from ._sync import Deadline
 from .errors import ClientClosedError, SlotTimeoutError, TurnCancelled, TurnError
 from .events import Event
 
-
-class Totals(NamedTuple):
-    """What the turns of a client added up to, at the moment it was read.
-
-    `failures` counts by the name of the error class, cancelled turns among them. `cost_usd` and
-    the tokens are sums over the turns that said what they cost; `unknown_cost` counts the others
-    (cancelled, killed, or resumed on an older CLI).
-    """
-
-    turns: int = 0
-    failures: Mapping[str, int] = {}
-    cancelled: int = 0
-    cost_usd: float = 0.0
-    unknown_cost: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_creation_tokens: int = 0
+if TYPE_CHECKING:
+    from .totals import Totals
 
 
-_SUMS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+# Of what a turn says about itself, what is added up.
+_SUMS = ("cost_usd", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
 
 
 class Slot:
@@ -71,7 +55,10 @@ class Pool:
         self._held: set[Slot] = set()
         self._line: deque[Slot] = deque()
         self._running: set[Channel] = set()
-        self._totals = Totals()
+        self._turns = 0
+        self._cancelled = 0
+        self._failures: dict[str, int] = {}
+        self._sums: dict[str, float] = {}
         self.closed = False
 
     # --- slots
@@ -137,12 +124,28 @@ class Pool:
         with self._lock:
             self._running.discard(channel)
             if terminal is not None:
-                self._totals = _added(self._totals, terminal, channel.error(terminal))
+                self._count(terminal, channel.error(terminal))
         self.give_back(slot)
 
-    @property
+    def _count(self, terminal: Event, error: TurnError | None) -> None:
+        """Add a turn to the totals. Called with `_lock` held."""
+        self._turns += 1
+        self._cancelled += isinstance(error, TurnCancelled)
+        if error is not None:
+            name = type(error).__name__
+            self._failures[name] = self._failures.get(name, 0) + 1
+        for name in _SUMS:
+            self._sums[name] = self._sums.get(name, 0) + (getattr(terminal, name) or 0)
+        self._sums["unknown_cost"] = self._sums.get("unknown_cost", 0) + (terminal.cost_usd is None)
+
     def totals(self) -> Totals:
-        return self._totals
+        from .totals import Totals
+
+        with self._lock:
+            sums: dict[str, Any] = dict(self._sums)
+            return Totals(
+                turns=self._turns, cancelled=self._cancelled, failures=dict(self._failures), **sums
+            )
 
     def close(self, timeout: float) -> None:
         """Refuse what is new, wake those who wait, end the others; blocks at most `timeout` s."""
@@ -168,19 +171,3 @@ def _begin_anew() -> None:
 
 
 _fork.on_child(_begin_anew)
-
-
-def _added(totals: Totals, terminal: Event, error: TurnError | None) -> Totals:
-    failures = dict(totals.failures)
-    if error is not None:
-        name = type(error).__name__
-        failures[name] = failures.get(name, 0) + 1
-    sums = {name: getattr(totals, name) + (getattr(terminal, name) or 0) for name in _SUMS}
-    return Totals(
-        turns=totals.turns + 1,
-        failures=failures,
-        cancelled=totals.cancelled + isinstance(error, TurnCancelled),
-        cost_usd=totals.cost_usd + (terminal.cost_usd or 0.0),
-        unknown_cost=totals.unknown_cost + (terminal.cost_usd is None),
-        **sums,
-    )

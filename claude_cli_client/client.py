@@ -11,17 +11,11 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _fork
-from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Channel, Launch
-from ._checks import as_text, check_prompt
-from ._env import CONFIG_DIR, build_env, is_nested
-from ._files import PrivateFolder
-from ._map import Map
-from ._places import refuse_unfit_places
-from ._pool import Pool, Slot, Totals
+from ._pool import Pool, Slot
 from .discovery import cli_version, locate, start_error
 from .errors import ClaudeError, RateLimitError
 from .events import Event
@@ -34,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .options import RunOptions, StrPath, TurnOptions
+    from .totals import Capacity, Totals
 
 
 class _Given(float):
@@ -52,25 +47,6 @@ _TIMEOUT: Any = _Given(DEFAULTS["timeout"])
 _IDLE_TIMEOUT: Any = _Given(DEFAULTS["idle_timeout"])
 _START_TIMEOUT: Any = _Given(DEFAULTS["start_timeout"])
 _SLOT_TIMEOUT: Any = _NotGiven()
-
-
-class Capacity(NamedTuple):
-    """What `Client.probe` found. True where a turn can run now."""
-
-    available: bool
-    error: ClaudeError | None = None
-    """Why not."""
-    resets_at: int | None = None
-    """Epoch second at which a usage limit ends, where the CLI says so."""
-    utilization: float | None = None
-    """Share of the usage limit that is spent, 0 to 1, where the CLI says so."""
-    model: str = ""
-    cost_usd: float | None = None
-    duration: float = 0.0
-    """Seconds that the probe took."""
-
-    def __bool__(self) -> bool:
-        return self.available
 
 
 class Client:
@@ -93,6 +69,9 @@ class Client:
         settings_cache_ttl: float = 3600.0,
         **defaults: Unpack[RunOptions],
     ) -> None:
+        from ._launch import merge
+        from ._places import refuse_unfit_places
+
         refuse_unfit_places()
         if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
             raise ValueError(f"max_concurrent must be a whole number of at least 1, not {max_concurrent!r}")
@@ -102,7 +81,7 @@ class Client:
         self._settings_dir = settings_dir
         self._settings_ttl = settings_cache_ttl
         self._settings: tuple[float, list[Path]] | None = None
-        self._defaults = _merged({}, cast("Mapping[str, Any]", defaults))
+        self._defaults = merge({}, cast("Mapping[str, Any]", defaults))
         self._pool = Pool(max_concurrent)
 
     # --- turns
@@ -166,18 +145,23 @@ class Client:
         it is its turn, and ends the others; with `return_exceptions` the exception takes the place
         of the result instead. Closing or dropping the iterator ends what runs.
         """
+        from ._launch import merge
+        from ._map import Map
+
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         given = {**limits, **options}
-        _merged(self._defaults, given)  # a wrong option is told here, not at the first prompt
+        merge(self._defaults, given)  # a wrong option is told here, not at the first prompt
         slot_limit = {**self._defaults, **given}.get("slot_timeout")
         start = functools.partial(self._start, given=given)
         return Map(self._pool, start, prompts, return_exceptions, slot_limit)
 
     def with_options(self, **defaults: Unpack[RunOptions]) -> Client:
         """A client with other defaults (over this one's) and the same slots, totals and end."""
+        from ._launch import merge
+
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._defaults = _merged(self._defaults, cast("Mapping[str, Any]", defaults))
+        other._defaults = merge(self._defaults, cast("Mapping[str, Any]", defaults))
         return other
 
     def probe(self, **options: Unpack[RunOptions]) -> Capacity:
@@ -187,6 +171,8 @@ class Client:
         what the caller did wrong (`TypeError`, `ValueError`, `ClientClosedError`); everything else
         is the answer.
         """
+        from .totals import Capacity
+
         began = monotonic()
         given = {**_PROBE, **cast("Mapping[str, Any]", options)}
         utilization: float | None = None
@@ -204,10 +190,12 @@ class Client:
             if self._pool.closed:
                 raise
             error = failure
+        limit = error if isinstance(error, RateLimitError) else None
         return Capacity(
             available=error is None,
             error=error,
-            resets_at=error.resets_at if isinstance(error, RateLimitError) else None,
+            resets_at=None if limit is None else limit.resets_at,
+            retry_after=None if limit is None else limit.retry_after,
             utilization=utilization,
             model=result.model if result is not None else "",
             cost_usd=result.cost_usd if result is not None else None,
@@ -244,7 +232,7 @@ class Client:
             return list(known[1])
         from pathlib import Path
 
-        folder = as_text(self._settings_dir) if self._settings_dir is not None else "~/.claude"
+        folder = os.fsdecode(self._settings_dir) if self._settings_dir is not None else "~/.claude"
         if folder.startswith("~") and not os.environ.get("HOME"):
             raise RuntimeError(f"HOME is not set, so {folder} cannot be found; give settings_dir=")
         found = [
@@ -261,7 +249,7 @@ class Client:
     def totals(self) -> Totals:
         """What the turns of this client, and of those from `with_options`, added up to so far."""
         _fork.check()
-        return self._pool.totals
+        return self._pool.totals()
 
     def close(self, timeout: float = 10.0) -> None:
         """Refuse new runs, wake those that wait for a slot, end the others.
@@ -291,14 +279,16 @@ class Client:
     ) -> Run:
         """Start a turn; with a slot that is taken already, or by taking one. It is given back if
         anything fails, and by the reader when the run has ended."""
+        from ._launch import check_prompt, merge, prepare
+
         _fork.check()
         pool = self._pool
         taken = slot is not None
         slot = slot or Slot()
         channel: Channel | None = None
         try:
-            options = _merged(self._defaults, given)
-            launch = _launch(options, check_prompt(cast("str", prompt)), self._cli_path)
+            options = merge(self._defaults, given)
+            launch = prepare(options, check_prompt(cast("str", prompt)), self._cli_path)
             if not taken:
                 pool.take(slot, options.get("slot_timeout"))
             held = slot
@@ -338,87 +328,3 @@ def _limits(timeout: Any, idle: Any, start: Any, slot: Any) -> dict[str, Any]:
     """The limits that the caller gave; the others come from the client, or are the defaults."""
     given = {"timeout": timeout, "idle_timeout": idle, "start_timeout": start, "slot_timeout": slot}
     return {name: value for name, value in given.items() if not isinstance(value, (_Given, _NotGiven))}
-
-
-def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    from ._merge import merge
-
-    return merge(defaults, given)
-
-
-def _launch(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) -> Launch:
-    """Everything that is known before the start, checked. Raises what the caller did wrong."""
-    from ._merge import needs_temporary_config, setting
-
-    cwd = options.get("cwd")
-    if cwd is not None and not os.path.isdir(cwd):
-        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
-    prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
-    cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
-    arguments = build_argv(options)
-    temporary_config = needs_temporary_config(options)
-    if options.get("config_dir") is not None:
-        options["config_dir"] = os.path.abspath(as_text(options["config_dir"]))
-    if is_nested(os.environ):
-        _warn_of_nesting()
-    run_id = os.urandom(16).hex()
-
-    def argv(folder: PrivateFolder) -> list[str]:
-        return [*prefix, cli, *(_argument(part, folder) for part in arguments)]
-
-    def env(folder: PrivateFolder) -> dict[str, str]:
-        found = build_env(options, os.environ, run_id)
-        if temporary_config:
-            found[CONFIG_DIR] = folder.subfolder("config")
-        return found
-
-    sink = options.get("line_sink")
-    return Launch(
-        run_id=run_id,
-        argv=argv,
-        env=env,
-        prompt=prompt,
-        cwd=None if cwd is None else os.path.abspath(as_text(cwd)),
-        timeout=setting(options, "timeout"),
-        idle_timeout=setting(options, "idle_timeout"),
-        start_timeout=setting(options, "start_timeout"),
-        background_timeout=_background_timeout(options),
-        resumed=bool(options.get("resume") or options.get("continue_conversation")),
-        kill_leftovers=bool(options.get("kill_leftovers")),
-        max_line_bytes=setting(options, "max_line_bytes") or DEFAULTS["max_line_bytes"],
-        max_buffered_bytes=setting(options, "max_buffered_bytes") or DEFAULTS["max_buffered_bytes"],
-        line_sink=getattr(sink, "write", sink),
-        on_stderr=options.get("on_stderr"),
-        wants_schema=options.get("json_schema") is not None,
-        cli_path=cli,
-        shown=lambda: shown_argv([*prefix, cli, *arguments]),
-    )
-
-
-def _argument(part: Argument, folder: PrivateFolder) -> str:
-    if isinstance(part, TextFile):
-        return f"{part.flag}={folder.write(part.flag.strip('-') + part.suffix, part.text)}"
-    return part
-
-
-def _background_timeout(options: Mapping[str, Any]) -> float | None:
-    from ._merge import setting
-
-    return setting(options, "background_timeout") if setting(options, "background") == "wait" else None
-
-
-_warned = False
-
-
-def _warn_of_nesting() -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        import warnings
-
-        warnings.warn(
-            "this program runs inside of a Claude Code session; its turns do not inherit that session's variables",
-            RuntimeWarning,
-            stacklevel=5,
-        )
-

@@ -39,6 +39,10 @@ Background = Literal["forbid", "wait"]
 OnOff = Literal["on", "off"]
 
 
+# Every process of a run inherits it, also those that leave the CLI's session and parent; by it the
+# clean-up finds them. A list, so that a run inside of a run is found by both.
+MARKER: Final = "CLAUDE_CLI_CLIENT_RUN"
+
 class PathLike(Protocol):
     """What `pathlib.Path` and `os.PathLike[str]` have in common. This layer imports neither."""
 

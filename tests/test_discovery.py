@@ -362,7 +362,13 @@ def test_a_vanished_file_and_a_dangling_link(tmp_path):
     (tmp_path / "link").symlink_to("/nowhere/claude")
     assert "the file does not exist" in str(started(str(tmp_path / "none")))
     assert "symbolic link to /nowhere/claude" in str(started(str(tmp_path / "link")))
+
+
+def test_a_bare_name_that_exec_does_not_find():
+    """A prefix that is not installed; a closed directory on PATH makes EACCES of it."""
     assert "no program 'no-such-program' on PATH" in str(started("no-such-program"))
+    refused = PermissionError(errno.EACCES, "Permission denied", "no-such-program")
+    assert "on PATH that this user may run" in str(start_error("no-such-program", refused))
 
 
 def test_permission_denied_is_told_apart(tmp_path):

@@ -1,0 +1,100 @@
+"""From checked options to a `Launch`: the last step before a slot is taken.
+
+Here the outside world is looked at for the first time (folders, the CLI, the environment), and
+nothing is started. Imported with the first client: the table of options costs as much import time
+as the rest of the core.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._argv import Argument, TextFile, build_argv, shown_argv
+from ._channel import Launch
+from ._checks import as_text, check_prompt
+from ._env import CONFIG_DIR, build_env, is_nested
+from ._files import PrivateFolder
+from ._merge import merge, needs_temporary_config, setting
+from .discovery import locate
+from .options import DEFAULTS
+
+if TYPE_CHECKING:
+    from .options import StrPath
+
+__all__ = ["as_text", "check_prompt", "merge", "prepare"]
+
+
+def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) -> Launch:
+    """Everything that is known before the start, checked. Raises what the caller did wrong."""
+    cwd = options.get("cwd")
+    if cwd is not None and not os.path.isdir(cwd):
+        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
+    prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
+    cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
+    arguments = build_argv(options)
+    temporary_config = needs_temporary_config(options)
+    if options.get("config_dir") is not None:
+        options["config_dir"] = os.path.abspath(as_text(options["config_dir"]))
+    if is_nested(os.environ):
+        _warn_of_nesting()
+    run_id = os.urandom(16).hex()
+
+    def argv(folder: PrivateFolder) -> list[str]:
+        return [*prefix, cli, *(_argument(part, folder) for part in arguments)]
+
+    def env(folder: PrivateFolder) -> dict[str, str]:
+        found = build_env(options, os.environ, run_id)
+        if temporary_config:
+            found[CONFIG_DIR] = folder.subfolder("config")
+        return found
+
+    sink = options.get("line_sink")
+    return Launch(
+        run_id=run_id,
+        argv=argv,
+        env=env,
+        prompt=prompt,
+        cwd=None if cwd is None else os.path.abspath(as_text(cwd)),
+        timeout=setting(options, "timeout"),
+        idle_timeout=setting(options, "idle_timeout"),
+        start_timeout=setting(options, "start_timeout"),
+        background_timeout=_background_timeout(options),
+        resumed=bool(options.get("resume") or options.get("continue_conversation")),
+        kill_leftovers=bool(options.get("kill_leftovers")),
+        max_line_bytes=setting(options, "max_line_bytes") or DEFAULTS["max_line_bytes"],
+        max_buffered_bytes=setting(options, "max_buffered_bytes") or DEFAULTS["max_buffered_bytes"],
+        line_sink=getattr(sink, "write", sink),
+        on_stderr=options.get("on_stderr"),
+        wants_schema=options.get("json_schema") is not None,
+        cli_path=cli,
+        shown=lambda: shown_argv([*prefix, cli, *arguments]),
+    )
+
+
+def _argument(part: Argument, folder: PrivateFolder) -> str:
+    if isinstance(part, TextFile):
+        return f"{part.flag}={folder.write(part.flag.strip('-') + part.suffix, part.text)}"
+    return part
+
+
+def _background_timeout(options: Mapping[str, Any]) -> float | None:
+    return setting(options, "background_timeout") if setting(options, "background") == "wait" else None
+
+
+_warned = False
+
+
+def _warn_of_nesting() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        import warnings
+
+        warnings.warn(
+            "this program runs inside of a Claude Code session; its turns do not inherit that session's variables",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
