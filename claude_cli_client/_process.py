@@ -49,25 +49,31 @@ class Process:
         self.exit_code: int | None = None
         self._stolen = False  # somebody else reaped it
         try:
+            self._watch: _Watch | None = None
             self._watch = _watch(self.pid, wake)
-        except BaseException:  # no descriptor or thread to be had: the child must not outlive this
-            os.killpg(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            _fork.close(self.stdout)
-            _fork.close(self.stderr)
+        except BaseException:  # no descriptor or thread to be had
+            self.abort()
             raise
+
+    def abort(self) -> None:
+        """Undo a start that cannot be finished: the child must not outlive the attempt."""
+        self.signal_group(signal.SIGKILL)
+        if not (self.reaped or self._stolen):
+            os.waitpid(self.pid, 0)  # it has just been killed
+            self.reaped = True
+        self.close()
 
     @property
     def exit_fd(self) -> int | None:
         """Becomes readable when the leader has ended; None: `wake` is called instead."""
-        return self._watch.fd
+        return self._watch.fd if self._watch is not None else None
 
     def has_ended(self) -> bool:
         """Whether the leader has ended. Does not reap it."""
         if self.reaped or self._stolen:
             return True
         if not hasattr(os, "waitid"):  # macOS before Python 3.13: only the watch knows
-            return self._watch.has_fired()
+            return self._watch is not None and self._watch.has_fired()
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -113,7 +119,8 @@ class Process:
         """Close all descriptors. The pipes may have been closed before, by `close_pipe`."""
         self.close_pipe(self.stdout)
         self.close_pipe(self.stderr)
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def close_pipe(self, fd: int) -> None:
         """Close `stdout` or `stderr`; a second time does nothing."""

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ._parse import LineCutter, Odd, Oversize, parse
+from ._lines import LineCutter, Odd, Oversize
+from ._parse import parse
 from ._reduce import Reducer
 from ._verdict import Facts, verdict
 from .errors import StaleSessionError

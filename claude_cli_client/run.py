@@ -16,10 +16,14 @@ from time import monotonic
 from types import TracebackType
 
 from . import _cleanup, _fork
-from ._channel import END_BOUND, Channel
+from ._channel import Channel
 from ._sync import Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
+
+# The longest way from a cancel to a run's end: the ladder's grace (3 s), a leader that does not die
+# of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
+_END_BOUND = 10.0
 
 
 class Run(Iterator[Event]):
@@ -163,7 +167,7 @@ class Run(Iterator[Event]):
         if channel.reducer.answer is None or channel.launch.background_timeout is not None:
             channel.cancel()
         try:
-            channel.wait(END_BOUND)
+            channel.wait(_END_BOUND)
         except KeyboardInterrupt:
             self._interrupt()
             raise
@@ -237,23 +241,32 @@ class TextIterator(Iterator[str]):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._streamed: set[str] = set()  # messages of which deltas came
+        self._streamed = ""  # of the block whose deltas are coming
 
     def __iter__(self) -> TextIterator:
         return self
 
     def __next__(self) -> str:
         for event in self._run:
-            if event.parent_tool_use_id or not event.text:
+            if event.parent_tool_use_id:
                 continue
-            if event.type == "text_delta":
-                self._streamed.add(event.message_id)
-                return event.text
-            if event.type == "text" and event.message_id not in self._streamed:
-                return event.text
+            piece = self._piece(event)
+            if piece:
+                return piece
         raise StopIteration
+
+    def _piece(self, event: Event) -> str:
+        if event.type == "text_delta":
+            self._streamed += event.text
+            return event.text
+        if event.type == "text":
+            # The whole block comes behind its deltas; of a stream that broke off it has the rest.
+            streamed, self._streamed = self._streamed, ""
+            return event.text[len(streamed) :] if event.text.startswith(streamed) else ""
+        if event.type == "retracted":
+            self._streamed = ""
+        return ""
 
     def close(self) -> None:
         """End the run and wait for it, bounded; see `Run.close`."""
         self._run.close()
-

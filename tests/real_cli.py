@@ -20,7 +20,8 @@ A plugin for the modules `test_real_*.py` (they name it in `pytest_plugins`) and
   neither, the program says so and goes on with the other safeguards.
 
 What a test's CLI left running is found by the test's HOME in `/proc/*/environ`, which does not
-depend on the library's own marker. Every test ends with that check.
+depend on the library's own marker. Every test ends with that check, and with a look for temporary
+files that the library did not remove.
 
 (PYTEST_DONT_REWRITE: the test modules import this before pytest takes it for a plugin.)
 """
@@ -220,7 +221,7 @@ class RealCLI:
     gates: list[Gate] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for folder in (self.home, self.cwd, self.tmp):
+        for folder in (self.home, self.cwd, self.tmp, self.ours):
             folder.mkdir()
 
     @property
@@ -234,6 +235,11 @@ class RealCLI:
     @property
     def tmp(self) -> Path:
         return self.root / "tmp"
+
+    @property
+    def ours(self) -> Path:
+        """Where the library, in this process and in hosts that a test starts, puts its own files."""
+        return self.root / "ours"
 
     @property
     def config_dir(self) -> Path:
@@ -292,8 +298,10 @@ class RealCLI:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        files = [str(path.relative_to(self.ours)) for path in self.ours.rglob("*")]
         shutil.rmtree(self.root, ignore_errors=True)
         assert not left, f"still running after the test: {left}"
+        assert not files, f"temporary files of the library: {files}"
 
 
 def bash(command: str, **inputs: Any) -> str:
@@ -334,11 +342,12 @@ else:
             yield url
 
     @pytest.fixture
-    def cli(real_cli_path: str, messages_api: str) -> Iterator[RealCLI]:
+    def cli(real_cli_path: str, messages_api: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCLI]:
         """The real CLI in a world of this test's own."""
         # Short, because the CLI puts a socket below it, and those have 108 bytes for their path.
         root = Path(tempfile.mkdtemp(prefix="real-")).resolve()
         world = RealCLI(real_cli_path, root, API(f"{messages_api}/t/{next(_numbers)}"))
+        monkeypatch.setattr(tempfile, "tempdir", str(world.ours))
         try:
             yield world
         finally:

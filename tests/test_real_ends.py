@@ -290,7 +290,8 @@ import json, os, sys, threading
 from claude_cli_client import Client
 
 order = json.loads(sys.stdin.readline())
-run = Client(**order["options"]).run(order["prompt"], allowed_tools=["Bash"])
+options = {"allowed_tools": ["Bash"], "append_system_prompt": "x" * 200_000}  # goes by a file
+run = Client(**order["options"]).run(order["prompt"], **options)
 
 def obey():
     if sys.stdin.readline().strip() == "_exit":
@@ -309,7 +310,7 @@ else:
 
 
 def start_host(cli: RealCLI, prompt: str, way: str) -> subprocess.Popen[str]:
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "TMPDIR": str(cli.ours)}
     host = subprocess.Popen([sys.executable, "-c", HOST], stdin=subprocess.PIPE, text=True, env=environ)
     assert host.stdin is not None
     options = {**cli.options(), "cwd": str(cli.cwd)}
@@ -354,6 +355,7 @@ def test_the_host_dies_in_the_middle_of_a_tool(cli: RealCLI, way: str):
         assert gone(cli, 5.0), cli.processes()
         host.wait(10)
         assert eventually(lambda: not any(map(is_running, children)), 5.0)
+        assert eventually(lambda: not list(cli.ours.iterdir()), 1.0)
     finally:
         host.kill()
         host.communicate()

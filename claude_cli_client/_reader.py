@@ -1,0 +1,410 @@
+"""The reader: the one thread of a run. Its loop, the limits, the ladder, the end.
+
+It waits in one place (`poll` on stdout, stderr, the wake-up and the exit watch) until the next
+deadline, and it alone starts, signals and reaps the process, so none of that needs a lock. Limits
+hold while nobody iterates, because they are deadlines of this loop.
+
+Why it ends: each wait of the loop is bounded by the earliest deadline. Every deadline leads a
+step down (`_ACTIONS`): a limit or a cancel to TERM, TERM to KILL after the grace, KILL to giving
+up after `_GONE`; the end of the leader to a bounded drain. Nothing leads up again.
+
+    reading --limit, cancel--> TERM --grace--> KILL --> leader's end --drain--> over
+       |--------- result, then the exit grace --^            ^
+       '--------- leader ends by itself ---------------------'
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final
+
+from . import _cleanup, _guard, _log
+from ._channel import Channel
+from ._lines import LineCutter, Oversize
+from ._parse import parse
+from ._process import KILL, TERM, Process
+from .events import Event
+
+EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
+_GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
+_DRAIN: Final = 0.5  # from the leader's end to the end of its pipes, where somebody else holds them
+
+_BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
+_STDERR_TAIL: Final = 65536
+_STDERR_LINE: Final = 1 << 20
+_POLL_MAX: Final = 3600.0  # seconds; a longer poll would overflow its C int of milliseconds
+_READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+def read(channel: Channel) -> None:
+    """The thread's body: start the process, read it to its end, and say how it ended."""
+    try:
+        reader = Reader(channel)
+    except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
+        channel.release()
+        _guard.end(channel.launch.run_id)
+        channel.on_end(channel, None)
+        channel.started.put(error)
+        return
+    _cleanup.live.add(channel)
+    channel.started.put(None)
+    reader.run()
+
+
+class Reader:
+    """Everything that belongs to the reader's thread alone."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Start the process. Raises what starting it raises; then nothing of it is left."""
+        launch = channel.launch
+        self._channel = channel
+        self._launch = launch
+        self._reducer = channel.reducer
+        self._cutter = LineCutter(launch.max_line_bytes)
+        self._stderr_cutter = LineCutter(_STDERR_LINE)
+        self._produced = 0  # bytes
+        self._at: dict[str, float] = {}
+        self._next_at = math.inf
+        self._stopping = False
+        self._subtype, self._sentence = "process", ""
+        self._answered_at = 0.0
+        self._killed = False
+        self._exited = False
+        self._over = False
+        self._poller = select.poll()
+        self._process = self._start()
+        limits = (("total", launch.timeout), ("idle", launch.idle_timeout), ("start", launch.start_timeout))
+        now = channel.last_line_at = monotonic()
+        self._set(**{name: now + seconds for name, seconds in limits if seconds is not None})
+
+    def _start(self) -> Process:
+        channel, launch = self._channel, self._launch
+        _cleanup.reap_late()
+        argv = launch.argv(channel.folder)
+        env = launch.env(channel.folder)
+        if launch.line_sink is not None or launch.on_stderr is not None:
+            from ._sinks import Sinks
+
+            channel.sinks = Sinks(f"claude-{launch.run_id[:8]}-sinks", launch.max_buffered_bytes)
+        _guard.begin(launch.run_id)
+        process = Process(argv, env=env, cwd=launch.cwd, stdin=launch.prompt, wake=channel.wake.set)
+        channel.pid = process.pid
+        threading.current_thread().name = f"claude-{process.pid}-reader"
+        try:
+            _guard.begin(launch.run_id, process.pid, _cleanup.start_time(process.pid))
+        except BaseException:
+            process.abort()
+            raise
+        return process
+
+    def run(self) -> None:
+        try:
+            self._read()
+        except BaseException as error:  # noqa: BLE001 - a fault of ours or no memory: it still ends properly
+            _log.error("the reader of a run failed: %r", error)
+            self._stop("process", f"the client failed while reading: {error!r}")
+            self._kill()
+            self._process.await_end(_GONE)
+        self._end()
+
+    def _read(self) -> None:
+        process = self._process
+        handlers: dict[int, Callable[[], None]] = {
+            process.stdout: self._on_stdout,
+            process.stderr: self._on_stderr,
+            self._channel.wake.fd: self._on_wake,
+        }
+        if process.exit_fd is not None:
+            handlers[process.exit_fd] = self._on_exit
+        poller = self._poller
+        for fd in handlers:
+            poller.register(fd, _READABLE)
+        if self._channel.cancelled:  # before there was anything to wake
+            self._on_wake()
+        while not self._over:
+            wait = min(self._next_at - monotonic(), _POLL_MAX)
+            for fd, _ in poller.poll(max(0, math.ceil(wait * 1000))):
+                handlers[fd]()
+            if self._next_at <= monotonic():
+                self._step_down()
+
+    def _on_stdout(self) -> None:
+        block = os.read(self._process.stdout, _BLOCK)
+        if not block:
+            self._pipe_ended(self._process.stdout)
+            return
+        lines = self._cutter.feed(block)
+        if lines:
+            self._deliver(lines, len(block))
+        else:
+            self._produced += len(block)
+
+    def _deliver(self, lines: Sequence[bytes | Oversize], size: int) -> None:
+        self._channel.last_line_at = monotonic()
+        if "start" in self._at:
+            self._unset("start")
+        sink = self._launch.line_sink
+        if sink is not None and self._channel.sinks is not None:
+            for line in lines:
+                self._channel.sinks.put(sink, (line.head if isinstance(line, Oversize) else line) + b"\n")
+        events: list[Event] = []
+        for line in lines:
+            if isinstance(line, Oversize):
+                events.append(line.event())
+            else:
+                events += parse(line, self._channel.odd)
+        passed = self._reducer.add(events)
+        if passed:
+            self._produced += size
+            self._channel.events.put((size, passed))
+            if self._produced - self._channel.consumed > self._launch.max_buffered_bytes:
+                self._overflow()
+        if self._reducer.answer is not None and not self._stopping and not self._exited:
+            self._answered()
+
+    def _answered(self) -> None:
+        """The result line came: from now on the process has a bounded time to end by itself.
+
+        With `background="wait"` it has that time only when nothing is going on any more.
+        """
+        now = monotonic()
+        wait = self._launch.background_timeout
+        if wait is None:
+            if not self._answered_at:
+                self._set(exit=now + EXIT_GRACE)
+            self._answered_at = self._answered_at or now
+            return
+        self._answered_at = self._answered_at or now
+        latest = self._answered_at + wait
+        self._set(exit=latest if self._reducer.working else min(latest, now + EXIT_GRACE))
+
+    def _on_stderr(self) -> None:
+        block = os.read(self._process.stderr, _BLOCK)
+        if not block:
+            self._pipe_ended(self._process.stderr)
+            return
+        self._channel.stderr_tail = (self._channel.stderr_tail + block)[-_STDERR_TAIL:]
+        if self._launch.on_stderr is not None:
+            self._give_stderr(self._stderr_cutter.feed(block))
+
+    def _give_stderr(self, lines: Sequence[bytes | Oversize]) -> None:
+        sink = self._launch.on_stderr
+        if sink is None or self._channel.sinks is None:
+            return
+        for line in lines:
+            whole = line.head if isinstance(line, Oversize) else line
+            self._channel.sinks.put(sink, whole.decode("utf-8", "replace"))
+
+    def _pipe_ended(self, fd: int) -> None:
+        self._poller.unregister(fd)
+        is_stdout = fd == self._process.stdout
+        self._process.close_pipe(fd)
+        if self._exited:
+            self._over = self._pipes_ended()
+        elif is_stdout and not self._stopping and "exit" not in self._at:
+            # Nothing more can come; a healthy CLI ends now.
+            self._set(exit=monotonic() + EXIT_GRACE)
+
+    def _pipes_ended(self) -> bool:
+        return self._process.stdout < 0 and self._process.stderr < 0
+
+    def _on_wake(self) -> None:
+        self._channel.wake.clear()
+        if self._process.exit_fd is None and not self._exited and self._process.has_ended():
+            self._on_exit()
+        if not self._channel.cancelled:
+            return
+        self._stop("cancelled", "the turn was cancelled")
+        if self._channel.hard:
+            self._kill()
+
+    def _on_exit(self) -> None:
+        """The leader has ended; it stays unreaped until everything that needs its number is done."""
+        if self._process.exit_fd is not None:
+            self._poller.unregister(self._process.exit_fd)
+        self._exited = True
+        self._at.clear()
+        if self._stopping:
+            # What of its group got over the TERM may hold the pipes.
+            self._process.signal_group(KILL)
+        self._set(drain=monotonic() + (0.0 if self._stopping else _DRAIN))
+        self._over = self._pipes_ended()
+
+    # --- deadlines and the ladder -----------------------------------------------------------------
+
+    def _set(self, **deadlines: float) -> None:
+        self._at.update(deadlines)
+        self._next_at = min(self._at.values(), default=math.inf)
+
+    def _unset(self, *names: str) -> None:
+        for name in names:
+            self._at.pop(name, None)
+        self._set()
+
+    def _step_down(self) -> None:
+        now = monotonic()
+        for name, at in list(self._at.items()):
+            if at <= now and self._at.get(name) == at:
+                del self._at[name]
+                _ACTIONS[name](self)
+        self._set()
+
+    def _limit(self, kind: str, subtype: str, seconds: float | None, remark: str) -> None:
+        self._channel.limit = seconds or 0.0
+        sentence = f"{kind} limit of {seconds:g} s reached; {remark}"
+        retry = self._reducer.last_retry
+        if retry is not None:
+            status = retry.api_error_status or retry.error or "no connection"
+            sentence += f"; the last thing heard of the API: retry {retry.retry_attempt} after {status}"
+        self._stop(subtype, sentence)
+
+    def _on_total(self) -> None:
+        self._limit("the turn's", "timeout", self._launch.timeout, "change it with timeout=")
+
+    def _on_start(self) -> None:
+        remark = f"no line came; change it with start_timeout=\n  started: {self._launch.shown()}"
+        self._limit("the start's", "start_timeout", self._launch.start_timeout, remark)
+
+    def _on_idle(self) -> None:
+        idle = self._launch.idle_timeout or 0.0
+        due = self._channel.last_line_at + idle
+        if due > monotonic():  # lines came since this deadline was set
+            self._at["idle"] = due
+        else:
+            remark = f"no line for {idle:g} s; change it with idle_timeout="
+            self._limit("the idle", "idle_timeout", idle, remark)
+
+    def _on_lingering(self) -> None:
+        self._stop("process", "the CLI closed its output without a result and did not end")
+
+    def _overflow(self) -> None:
+        limit = self._launch.max_buffered_bytes
+        sentence = f"more than {limit} bytes of output wait for the consumer; see max_buffered_bytes="
+        self._stop("overflow", sentence)
+
+    def _stop(self, subtype: str, sentence: str) -> None:
+        """Begin the ladder. The first reason stays; the answer, if it is there, outweighs it."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._subtype, self._sentence = subtype, sentence
+        if self._exited:
+            self._at.clear()
+            self._set(drain=monotonic())
+            return
+        self._at.clear()
+        self._process.signal_group(TERM)
+        self._set(kill=monotonic() + self._channel.grace)
+
+    def _kill(self) -> None:
+        """TERM was not enough. First find the tools: without their parent the links are gone."""
+        if self._exited or self._killed:
+            return
+        self._killed = True
+        self._unset("kill")
+        below = _cleanup.descendants(self._process.pid)
+        self._process.signal_group(KILL)
+        _cleanup.kill(below)
+        self._set(gone=monotonic() + _GONE)
+
+    def _give_up(self) -> None:
+        """KILL did not end the leader (it hangs in the kernel), or somebody else holds its pipes."""
+        self._over = True
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Deal with what is left, reap, say how it ended. Every step runs, whatever fails before."""
+        for step in (self._end_process, self._drain, self._reap, self._flush, self._release):
+            try:
+                step()
+            except BaseException as error:  # noqa: BLE001 - the next steps must run
+                _log.error("while ending a run: %r", error)
+        terminal = self._terminal_event()
+        self._channel.terminal = terminal
+        _cleanup.live.discard(self._channel)
+        try:
+            self._channel.on_end(self._channel, terminal)  # gives the slot back: before the consumer can know
+        except BaseException as error:  # noqa: BLE001 - the next steps must run
+            _log.error("while ending a run: %r", error)
+        self._channel.events.put((0, [terminal]))
+        self._channel.events.put(None)
+        self._channel.ended.open()
+
+    def _end_process(self) -> None:
+        self._process.signal_group(KILL)  # MCP servers, and what a wrapper left
+        if self._stopping or self._launch.kill_leftovers:
+            _cleanup.sweep(self._launch.run_id)
+
+    def _drain(self) -> None:
+        """Take what already stands in the pipes. Nobody writes any more but strangers: no waiting."""
+        if self._pipes_ended():
+            return
+        self._poller = poller = select.poll()
+        readers = {self._process.stdout: self._on_stdout, self._process.stderr: self._on_stderr}
+        for fd in readers:
+            if fd >= 0:
+                poller.register(fd, _READABLE)
+        for _ in range(1 + self._launch.max_buffered_bytes // _BLOCK):
+            ready = poller.poll(0)
+            if not ready:
+                return
+            for fd, _ in ready:
+                readers[fd]()
+
+    def _reap(self) -> None:
+        if not self._process.reap():
+            _log.warning("process %d does not end; it is reaped later", self._channel.pid)
+            _cleanup.late.append(self._process)
+        self._channel.exit_code = self._process.exit_code
+
+    def _flush(self) -> None:
+        last = self._cutter.end()
+        if last:
+            self._deliver(last, 0)
+        self._give_stderr(self._stderr_cutter.end())
+
+    def _release(self) -> None:
+        self._process.close()
+        _guard.end(self._launch.run_id)
+        self._channel.release()
+
+    def _terminal_event(self) -> Event:
+        sentence = self._sentence or _how_it_ended(self._channel.exit_code)
+        oversize = self._reducer.oversize
+        if oversize is not None and self._subtype == "process":
+            sentence += (
+                f"; a line was longer than max_line_bytes={self._launch.max_line_bytes} "
+                f"and may have been the result ({oversize.text[:60]}...)"
+            )
+        return self._reducer.end(self._subtype, sentence, self._channel.exit_code)
+
+
+def _how_it_ended(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "the CLI ended without a result; its exit code is unknown: somebody else reaped it"
+    if exit_code < 0:
+        import signal
+
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        return f"the CLI was killed by {name} before it gave a result"
+    return f"the CLI ended without a result (exit code {exit_code})"
+
+
+_ACTIONS: Final[dict[str, Callable[[Reader], Any]]] = {
+    "total": Reader._on_total,
+    "idle": Reader._on_idle,
+    "start": Reader._on_start,
+    "exit": Reader._on_lingering,
+    "kill": Reader._kill,
+    "gone": Reader._give_up,
+    "drain": Reader._give_up,
+}
