@@ -11,7 +11,7 @@ Rules, each with its reason:
   error message. An object of a shape we do not expect becomes an event that carries the raw line.
 * A result line that arrived damaged is worth more than the rest of the turn: its fields are
   recovered one by one (`_recover`).
-* `bytes.decode` + `raw_decode` costs half of `json.loads(bytes)` at the size of a token delta,
+* `bytes.decode` + the scanner costs half of `json.loads(bytes)` at the size of a token delta,
   which is what most lines are.
 """
 
@@ -27,14 +27,17 @@ from .events import Event, make
 Json = dict[str, Any]
 Fields = dict[str, Any]
 
-_raw_decode = json.JSONDecoder().raw_decode
+# What `json.loads` calls in the end, without three layers of Python above it. It raises StopIteration
+# where there is no JSON value at all.
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_NO_JSON: Final = (ValueError, StopIteration, RecursionError)
 
 def parse(line: bytes, odd: Odd) -> list[Event]:
     """The events of one line (without its newline); none where nobody should see it."""
     text = line.decode("utf-8", "replace")
     try:
-        data, end = _raw_decode(text)
-    except (ValueError, RecursionError):  # also: integers of more digits than Python converts
+        data, end = _scan(text, 0)
+    except _NO_JSON:  # also: integers of more digits than Python converts
         return _second_try(line, text, odd)
     if data.__class__ is not dict or (end != len(text) and text[end:].strip()):
         return _second_try(line, text, odd)
@@ -49,9 +52,11 @@ def parse(line: bytes, odd: Odd) -> list[Event]:
 def events_of(data: Json, line: bytes) -> list[Event]:
     """The events of a decoded line, by the table `_TYPES`."""
     kind = data.get("type")
-    if is_hidden(data):
-        return []
-    handler = _TYPES.get(kind, _forwarded) if isinstance(kind, str) else _forwarded
+    handler = _TYPES.get(kind) if kind.__class__ is str else None
+    if handler is None or "sdk_host_only" in data:
+        if is_hidden(data):
+            return []
+        handler = handler or _forwarded
     try:
         return handler(data, line)
     except (TypeError, KeyError, AttributeError, ValueError, IndexError):
@@ -117,99 +122,101 @@ def _text_delta(data: Json, line: bytes) -> Event | None:
     return make(fields)
 
 
-# (field of Event, key of the line, type that the value must have). A value of another type is
-# left out: the raw line still has it.
-_Spec = tuple[str, str, "type | tuple[type, ...]"]
-_NUMBER: Final = (int, float)
+# (field of Event, key of the line, classes that the value may have). A value of another class is
+# left out: the raw line still has it. Exact classes, so that `true` is not a number.
+_Spec = tuple[str, str, frozenset[type]]
+_STR: Final = frozenset({str})
+_INT: Final = frozenset({int})
+_BOOL: Final = frozenset({bool})
+_DICT: Final = frozenset({dict})
+_NUMBER: Final = frozenset({int, float})
+_ANY: Final = frozenset({str, int, float, bool, dict, list})
 
 _COMMON: Final[tuple[_Spec, ...]] = (
-    ("session_id", "session_id", str),
-    ("uuid", "uuid", str),
-    ("parent_tool_use_id", "parent_tool_use_id", str),
-    ("subtype", "subtype", str),
+    ("session_id", "session_id", _STR),
+    ("uuid", "uuid", _STR),
+    ("parent_tool_use_id", "parent_tool_use_id", _STR),
+    ("subtype", "subtype", _STR),
 )
 _TASK: Final[tuple[_Spec, ...]] = (
-    ("task_id", "task_id", str),
-    ("task_type", "subagent_type", str),
-    ("task_kind", "task_type", str),
-    ("task_description", "description", str),
-    ("task_status", "status", str),
-    ("tool_id", "tool_use_id", str),
-    ("tool_name", "last_tool_name", str),
-    ("text", "summary", str),
+    ("task_id", "task_id", _STR),
+    ("task_type", "subagent_type", _STR),
+    ("task_kind", "task_type", _STR),
+    ("task_description", "description", _STR),
+    ("task_status", "status", _STR),
+    ("tool_id", "tool_use_id", _STR),
+    ("tool_name", "last_tool_name", _STR),
+    ("text", "summary", _STR),
 )
 _TASK_USAGE: Final[tuple[_Spec, ...]] = (
-    ("task_tokens", "total_tokens", int),
-    ("task_steps", "tool_uses", int),
-    ("task_ms", "duration_ms", int),
+    ("task_tokens", "total_tokens", _INT),
+    ("task_steps", "tool_uses", _INT),
+    ("task_ms", "duration_ms", _INT),
 )
 _SYSTEM: Final[tuple[_Spec, ...]] = (
-    ("model", "model", str),
-    ("tool_name", "tool_name", str),
-    ("tool_id", "tool_use_id", str),
-    ("error", "error", str),
-    ("text", "message", str),
-    ("text", "text", str),
-    ("text", "content", str),
-    ("text", "status", str),
-    ("text", "title", str),
+    ("model", "model", _STR),
+    ("tool_name", "tool_name", _STR),
+    ("tool_id", "tool_use_id", _STR),
+    ("error", "error", _STR),
+    ("text", "message", _STR),
+    ("text", "text", _STR),
+    ("text", "content", _STR),
+    ("text", "status", _STR),
+    ("text", "title", _STR),
 )
-_HOOK: Final[tuple[_Spec, ...]] = (("text", "output", str), ("exit_code", "exit_code", int))
+_HOOK: Final[tuple[_Spec, ...]] = (("text", "output", _STR), ("exit_code", "exit_code", _INT))
 _RETRY: Final[tuple[_Spec, ...]] = (
-    ("retry_attempt", "attempt", int),
-    ("retry_max", "max_retries", int),
+    ("retry_attempt", "attempt", _INT),
+    ("retry_max", "max_retries", _INT),
     ("retry_delay_ms", "retry_delay_ms", _NUMBER),
-    ("api_error_status", "error_status", int),
-    ("error", "error", str),
+    ("api_error_status", "error_status", _INT),
+    ("error", "error", _STR),
 )
 _RATE_LIMIT: Final[tuple[_Spec, ...]] = (
-    ("rate_limit_status", "status", str),
-    ("rate_limit_type", "rateLimitType", str),
+    ("rate_limit_status", "status", _STR),
+    ("rate_limit_type", "rateLimitType", _STR),
     ("resets_at", "resetsAt", _NUMBER),
     ("utilization", "utilization", _NUMBER),
 )
 _RESULT: Final[tuple[_Spec, ...]] = (
-    ("result", "result", str),
-    ("is_error", "is_error", bool),
-    ("num_turns", "num_turns", int),
-    ("stop_reason", "stop_reason", str),
-    ("terminal_reason", "terminal_reason", str),
-    ("structured_output", "structured_output", object),
-    ("result_index", "result_index", int),
+    ("result", "result", _STR),
+    ("is_error", "is_error", _BOOL),
+    ("num_turns", "num_turns", _INT),
+    ("stop_reason", "stop_reason", _STR),
+    ("terminal_reason", "terminal_reason", _STR),
+    ("structured_output", "structured_output", _ANY),
+    ("result_index", "result_index", _INT),
     ("duration_ms", "duration_ms", _NUMBER),
     ("duration_api_ms", "duration_api_ms", _NUMBER),
     ("ttft_ms", "ttft_ms", _NUMBER),
     ("session_cost_usd", "total_cost_usd", _NUMBER),
-    ("api_error_status", "api_error_status", int),
-    ("error", "api_error", str),
-    ("origin", "origin", dict),
+    ("api_error_status", "api_error_status", _INT),
+    ("error", "api_error", _STR),
+    ("origin", "origin", _DICT),
 )
 _RESULT_USAGE: Final[tuple[_Spec, ...]] = (
-    ("input_tokens", "input_tokens", int),
-    ("output_tokens", "output_tokens", int),
-    ("cache_read_tokens", "cache_read_input_tokens", int),
-    ("cache_creation_tokens", "cache_creation_input_tokens", int),
+    ("input_tokens", "input_tokens", _INT),
+    ("output_tokens", "output_tokens", _INT),
+    ("cache_read_tokens", "cache_read_input_tokens", _INT),
+    ("cache_creation_tokens", "cache_creation_input_tokens", _INT),
 )
 
 
 def _take(fields: Fields, specs: tuple[_Spec, ...], source: Any) -> None:
-    if not isinstance(source, dict):
+    if source.__class__ is not dict:
         return
-    for name, key, kind in specs:
-        value = source.get(key)
-        # `True` is an int to Python; a boolean where a number belongs is left out as well.
-        if value is None or value == "" or not isinstance(value, kind):
-            continue
-        if value.__class__ is bool and kind in (int, _NUMBER):
-            continue
-        fields[name] = value
+    get = source.get
+    for name, key, classes in specs:
+        value = get(key)
+        if value.__class__ in classes:
+            fields[name] = value
 
 
-def _fields(data: Json, line: bytes, kind: str, *specs: tuple[_Spec, ...]) -> Fields:
+def _fields(data: Json, line: bytes, kind: str, specs: tuple[_Spec, ...] = ()) -> Fields:
     fields: Fields = {"type": kind, "_line": line}
     _take(fields, _COMMON, data)
-    for spec in specs:
-        _take(fields, spec, data)
+    if specs:
+        _take(fields, specs, data)
     return fields
 
 
@@ -228,7 +235,7 @@ def _system(data: Json, line: bytes) -> list[Event]:
     fields = _fields(data, line, kind, specs)
     if specs is _TASK:
         _take(fields, _TASK_USAGE, data.get("usage"))
-        _take(fields, (("task_status", "status", str), ("text", "error", str)), data.get("patch"))
+        _take(fields, (("task_status", "status", _STR), ("text", "error", _STR)), data.get("patch"))
     return [make(fields)]
 
 
@@ -251,12 +258,12 @@ _SUBTYPES: Final[dict[str, tuple[str, tuple[_Spec, ...]]]] = {
 def _assistant(data: Json, line: bytes) -> list[Event]:
     message = data["message"]
     base = _fields(data, line, "assistant")
-    _take(base, (("message_id", "id", str), ("model", "model", str), ("stop_reason", "stop_reason", str)), message)
-    if isinstance(data.get("error"), str) or data.get("is_api_error_message") is True:
-        _take(base, (("error", "error", str), ("api_error_status", "api_error_status", int)), data)
-        blocks = _ERROR_BLOCKS
-    else:
-        blocks = _ASSISTANT_BLOCKS
+    _take(base, _MESSAGE, message)
+    blocks = _ASSISTANT_BLOCKS
+    if "error" in data or "is_api_error_message" in data:
+        _take(base, _MESSAGE_ERROR, data)
+        if "error" in base or data.get("is_api_error_message") is True:
+            blocks = _ERROR_BLOCKS
     return _message_events(message.get("content"), base, "assistant", blocks)
 
 
@@ -264,55 +271,70 @@ def _user(data: Json, line: bytes) -> list[Event]:
     base = _fields(data, line, "user")
     if data.get("isSynthetic") is True:
         base["is_synthetic"] = True
-    content = data["message"].get("content")
-    events = _message_events(content, base, "user", _USER_BLOCKS)
+    events = _message_events(data["message"].get("content"), base, "user", _USER_BLOCKS)
     outcome = data.get("tool_use_result")
-    if outcome is not None and sum(event.type == "tool_result" for event in events) == 1:
-        for event in events:
-            if event.type == "tool_result":
-                event.__dict__["tool_use_result"] = outcome
+    if outcome is not None:
+        results = [event for event in events if event.type == "tool_result"]
+        if len(results) == 1:  # else nobody can say whose it is
+            results[0].__dict__["tool_use_result"] = outcome
     return events
 
 
 def _message_events(content: Any, base: Fields, role: str, blocks: dict[str, _Block]) -> list[Event]:
-    if isinstance(content, str):
+    if content.__class__ is str:
         content = [{"type": "text", "text": content}]
-    if not isinstance(content, list) or not content:
+    if content.__class__ is not list or not content:
         return [make(base)]  # a message without blocks is still news
-    return [make(_block(block, index, base, role, blocks)) for index, block in enumerate(content)]
+    if len(content) == 1:  # as the CLI writes them
+        return [make(_block(content[0], 0, base, role, blocks))]
+    return [make(_block(block, index, {**base}, role, blocks)) for index, block in enumerate(content)]
 
 
-def _block(block: Any, index: int, base: Fields, role: str, blocks: dict[str, _Block]) -> Fields:
-    kind = block.get("type") if isinstance(block, dict) else None
-    fields: Fields = {**base, "block_index": index}
-    if not isinstance(kind, str) or not kind:
+def _block(block: Any, index: int, fields: Fields, role: str, blocks: dict[str, _Block]) -> Fields:
+    """Complete the fields of a message with those of one of its blocks."""
+    fields["block_index"] = index
+    kind = block.get("type") if block.__class__ is dict else None
+    if kind.__class__ is not str or not kind:
         fields["type"] = f"{role}:unknown"
         return fields
-    name, specs = blocks.get(kind, (f"{role}:{kind}", _ANY_BLOCK))
-    fields["type"] = name
+    known = blocks.get(kind)
+    fields["type"], specs = known or (f"{role}:{kind}", _ANY_BLOCK)
     _take(fields, specs, block)
-    if name == "tool_result":
+    if specs is _TOOL_RESULT_BLOCK:
         fields["text"] = _flat_text(block.get("content"))
     return fields
 
 
-_Block = tuple[str, tuple[_Spec, ...]]
-_TEXT_BLOCK: Final[tuple[_Spec, ...]] = (("text", "text", str),)
-_TOOL_BLOCK: Final[tuple[_Spec, ...]] = (
-    ("tool_id", "id", str),
-    ("tool_name", "name", str),
-    ("tool_input", "input", dict),
+_MESSAGE: Final[tuple[_Spec, ...]] = (
+    ("message_id", "id", _STR),
+    ("model", "model", _STR),
+    ("stop_reason", "stop_reason", _STR),
 )
-_ANY_BLOCK: Final[tuple[_Spec, ...]] = (*_TOOL_BLOCK, ("tool_id", "tool_use_id", str), *_TEXT_BLOCK)
+_MESSAGE_ERROR: Final[tuple[_Spec, ...]] = (
+    ("error", "error", _STR),
+    ("api_error_status", "api_error_status", _INT),
+)
+_TOOL_RESULT_BLOCK: Final[tuple[_Spec, ...]] = (
+    ("tool_id", "tool_use_id", _STR),
+    ("is_tool_error", "is_error", _BOOL),
+)
+_Block = tuple[str, tuple[_Spec, ...]]
+_TEXT_BLOCK: Final[tuple[_Spec, ...]] = (("text", "text", _STR),)
+_TOOL_BLOCK: Final[tuple[_Spec, ...]] = (
+    ("tool_id", "id", _STR),
+    ("tool_name", "name", _STR),
+    ("tool_input", "input", _DICT),
+)
+_ANY_BLOCK: Final[tuple[_Spec, ...]] = (*_TOOL_BLOCK, ("tool_id", "tool_use_id", _STR), *_TEXT_BLOCK)
 _ASSISTANT_BLOCKS: Final[dict[str, _Block]] = {
     "text": ("text", _TEXT_BLOCK),
-    "thinking": ("thinking", (("text", "thinking", str),)),
+    "thinking": ("thinking", (("text", "thinking", _STR),)),
     "tool_use": ("tool_use", _TOOL_BLOCK),
 }
 _ERROR_BLOCKS: Final[dict[str, _Block]] = {**_ASSISTANT_BLOCKS, "text": ("api_error", _TEXT_BLOCK)}
 _USER_BLOCKS: Final[dict[str, _Block]] = {
     "text": ("user_text", _TEXT_BLOCK),
-    "tool_result": ("tool_result", (("tool_id", "tool_use_id", str), ("is_tool_error", "is_error", bool))),
+    "tool_result": ("tool_result", _TOOL_RESULT_BLOCK),
 }
 
 
@@ -338,16 +360,16 @@ _DELTAS: Final = {
 def _stream_event(data: Json, line: bytes) -> list[Event]:
     event = data["event"]
     fields = _fields(data, line, "stream_event")
-    _take(fields, (("message_id", "api_message_id", str), ("ttft_ms", "ttft_ms", int)), data)
-    _take(fields, (("subtype", "type", str), ("block_index", "index", int)), event)
+    _take(fields, (("message_id", "api_message_id", _STR), ("ttft_ms", "ttft_ms", _INT)), data)
+    _take(fields, (("subtype", "type", _STR), ("block_index", "index", _INT)), event)
     delta = event.get("delta")
     known = _DELTAS.get(delta.get("type", "")) if isinstance(delta, dict) else None
     kind, key = known or ("", "")
     if kind:
         fields["type"] = kind
         del fields["subtype"]
-        _take(fields, (("text", key, str),), delta)
-    _take(fields, (("message_id", "id", str), ("model", "model", str)), event.get("message"))
+        _take(fields, (("text", key, _STR),), delta)
+    _take(fields, (("message_id", "id", _STR), ("model", "model", _STR)), event.get("message"))
     return [*_retracted(data, line), make(fields)]
 
 
@@ -357,7 +379,7 @@ def _retracted(data: Json, line: bytes) -> list[Event]:
     if not isinstance(abandoned, dict):
         return []
     fields = _fields(data, line, "retracted")
-    _take(fields, (("message_id", "api_message_id", str), ("block_index", "from_block_index", int)), abandoned)
+    _take(fields, (("message_id", "api_message_id", _STR), ("block_index", "from_block_index", _INT)), abandoned)
     return [make(fields)]
 
 
@@ -374,7 +396,7 @@ def _rate_limit(data: Json, line: bytes) -> list[Event]:
 def _tool_progress(data: Json, line: bytes) -> list[Event]:
     """`tool_use_id` of the line is a made-up heartbeat id; the tool's own is the parent's."""
     fields = _fields(data, line, "tool_progress")
-    _take(fields, (("tool_id", "tool_use_id", str), ("tool_name", "tool_name", str)), data)
+    _take(fields, (("tool_id", "tool_use_id", _STR), ("tool_name", "tool_name", _STR)), data)
     if data.get("heartbeat") is True and "parent_tool_use_id" in fields:
         fields["tool_id"] = fields.pop("parent_tool_use_id")
     return [make(fields)]
@@ -437,8 +459,8 @@ def _recover(text: str) -> Json | None:
         start = text.find(f'"{key}":')
         if start >= 0:
             try:
-                data[key] = _raw_decode(text, start + len(key) + 3)[0]
-            except (ValueError, RecursionError):
+                data[key] = _scan(text, start + len(key) + 3)[0]
+            except _NO_JSON:
                 continue  # this one is what was damaged
     data.setdefault("is_error", data.get("terminal_reason") != "completed")
     return data

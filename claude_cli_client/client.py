@@ -69,6 +69,8 @@ class Client:
         settings_cache_ttl: float = 3600.0,
         **defaults: Unpack[RunOptions],
     ) -> None:
+        # What a turn needs is imported here: not with the package, and not within the first turn.
+        from . import _reader, _verdict  # noqa: F401
         from ._launch import merge
         from ._places import refuse_unfit_places
 

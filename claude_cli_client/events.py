@@ -240,13 +240,17 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
+_new = object.__new__
+_set_dict = Event.__dict__["__dict__"].__set__  # what `event.__dict__ = fields` does, frozen or not
+
+
 def make(fields: dict[str, Any]) -> Event:
     """An event over exactly this dict, which it takes over. Only for the parser and the reducer.
 
     `fields` holds names of `Event` and, for the line, `_line`; nothing is checked.
     """
-    event = object.__new__(Event)
-    event.__dict__.update(fields)
+    event: Event = _new(Event)
+    _set_dict(event, fields)
     return event
 
 

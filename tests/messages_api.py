@@ -423,7 +423,7 @@ def _message(step: Step, body: dict[str, Any]) -> dict[str, Any]:
 
 
 # How a block opens in a stream, which delta brings its content, and where that content stands.
-_STREAMED = {
+_STREAMED: dict[str, tuple[dict[str, Any], str, str]] = {
     "text": ({"text": ""}, "text_delta", "text"),
     "thinking": ({"thinking": "", "signature": ""}, "thinking_delta", "thinking"),
     "tool_use": ({"input": {}}, "input_json_delta", "partial_json"),
