@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
-from . import _cleanup, _fork
+from . import _cleanup, _fork, _log
 from ._files import PrivateFolder
 from ._lines import Odd
 from ._reduce import Reducer
 from ._sync import Latch, WakeUp
 from .discovery import known_version
-from .errors import TurnError
+from .errors import ClientClosedError, TurnError
 from .events import Event
 
 if TYPE_CHECKING:
@@ -108,15 +108,19 @@ class Channel:
 
         self.begun = True
         _cleanup.end_with_interpreter()
+        # First listed, then looked: either the exit hook finds this run, or this sees that it ran.
+        _cleanup.live.add(self)
         thread = threading.Thread(target=read, args=(self,), name="claude-reader", daemon=True)
         try:
+            if _cleanup.ending:
+                raise ClientClosedError("the interpreter is ending: no new runs")
             thread.start()
             error = self.started.get()
-        except BaseException:  # Ctrl-C, or no thread to be had: nobody gets this run to end it
+        except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
             if thread.ident is None:
                 self.release()
-                self.on_end(self, None)
+                self.over(None)
             raise
         if error is not None:
             thread.join(1.0)  # it has nothing left to do
@@ -163,6 +167,19 @@ class Channel:
     def stderr(self) -> str:
         return self.stderr_tail.decode("utf-8", "replace")
 
+
+    def over(self, terminal: Event | None) -> None:
+        """Tell everybody that the run is over (None: it never started). Nothing of it is left."""
+        self.terminal = terminal
+        _cleanup.live.discard(self)
+        try:
+            self.on_end(self, terminal)  # gives the slot back, before the consumer can know
+        except BaseException as error:  # noqa: BLE001 - whoever waits must be woken
+            _log.error("while ending a run: %r", error)
+        if terminal is not None:
+            self.events.put((0, [terminal]))
+        self.events.put(None)
+        self.ended.open()
 
     def release(self) -> None:
         """Give back what a start takes. By the reader, or where none came to be."""

@@ -200,6 +200,7 @@ _EXIT_GRACE = 2.0
 _EXIT_BOUND = 4.5
 
 live: set[Channel] = set()
+ending = False  # the hook has run: nothing may start any more
 _registered_with: object = None
 
 
@@ -228,6 +229,8 @@ def end_with_interpreter() -> None:
 
 
 def _end_all() -> None:
+    global ending
+    ending = True
     era = _fork.era
     running = list(live)
     for run in running:
@@ -239,6 +242,8 @@ def _end_all() -> None:
 
 
 def _forget_parents_runs() -> None:
+    global ending
+    ending = False
     live.clear()
     late.clear()
 

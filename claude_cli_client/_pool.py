@@ -1,6 +1,7 @@
 """What clients that share slots share: the slots, the runs in progress, the totals.
 
 `_lock` protects all of it, is held for a few bytecodes, and never across I/O, user code or a wait.
+It is reentrant for signal handlers, which may call `close` in the middle of anything.
 
 A slot is taken if and only if its object is in `_held`; who waits sleeps in a lock of his own (one
 C call) that the giver opens after he has moved the slot over. So what is true stands in shared
@@ -51,7 +52,7 @@ class Pool:
 
     def begin_anew(self) -> None:
         """Also in every forked child: slots, runs and totals are the parent's."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held: set[Slot] = set()
         self._line: deque[Slot] = deque()
         self._running: set[Channel] = set()

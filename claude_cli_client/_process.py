@@ -171,7 +171,7 @@ def anonymous_file(content: bytes) -> int:
 
     Nobody has to feed it, it cannot break, it cannot block, and the CLI sees a regular file.
     """
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         fd = os.memfd_create("prompt", os.MFD_CLOEXEC)
     else:
         path = f"{temporary_base()}/claude_cli_client-prompt-{os.urandom(8).hex()}"
@@ -284,7 +284,7 @@ _Watch = _PidfdWatch | _KqueueWatch | _ThreadWatch
 
 
 def _watch(pid: int, wake: Callable[[], None]) -> _Watch:
-    if hasattr(os, "pidfd_open"):
+    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         try:
             return _PidfdWatch(pid, wake)
         except OSError:

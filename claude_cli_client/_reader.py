@@ -48,10 +48,9 @@ def read(channel: Channel) -> None:
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
         channel.release()
         _guard.end(channel.launch.run_id)
-        channel.on_end(channel, None)
+        channel.over(None)
         channel.started.put(error)
         return
-    _cleanup.live.add(channel)
     channel.started.put(None)
     reader.run()
 
@@ -219,6 +218,10 @@ class Reader:
             self._on_exit()
         if not self._channel.cancelled:
             return
+        if self._answered_at and self._launch.background_timeout is None and not self._channel.hard:
+            # The turn is over and the process about to end: TERM would cost the end of the transcript.
+            self._set(exit=min(self._at.get("exit", math.inf), monotonic() + self._channel.grace))
+            return
         self._stop("cancelled", "the turn was cancelled")
         if self._channel.hard:
             self._kill()
@@ -325,16 +328,7 @@ class Reader:
                 step()
             except BaseException as error:  # noqa: BLE001 - the next steps must run
                 _log.error("while ending a run: %r", error)
-        terminal = self._terminal_event()
-        self._channel.terminal = terminal
-        _cleanup.live.discard(self._channel)
-        try:
-            self._channel.on_end(self._channel, terminal)  # gives the slot back: before the consumer can know
-        except BaseException as error:  # noqa: BLE001 - the next steps must run
-            _log.error("while ending a run: %r", error)
-        self._channel.events.put((0, [terminal]))
-        self._channel.events.put(None)
-        self._channel.ended.open()
+        self._channel.over(self._terminal_event())
 
     def _end_process(self) -> None:
         self._process.signal_group(KILL)  # MCP servers, and what a wrapper left

@@ -8,6 +8,7 @@ held, and then nothing ends.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -63,7 +64,7 @@ class WakeUp:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        if hasattr(os, "eventfd"):
+        if sys.platform == "linux" and hasattr(os, "eventfd"):
             self.fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         else:
             self.fd, self._write_fd = os.pipe()
