@@ -8,6 +8,7 @@ as the rest of the core.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
 from ._merge import merge, needs_temporary_config, setting
 from .discovery import locate
-from .options import DEFAULTS
 
 if TYPE_CHECKING:
     from .options import StrPath
@@ -63,8 +63,8 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
         background_timeout=_background_timeout(options),
         resumed=bool(options.get("resume") or options.get("continue_conversation")),
         kill_leftovers=bool(options.get("kill_leftovers")),
-        max_line_bytes=setting(options, "max_line_bytes") or DEFAULTS["max_line_bytes"],
-        max_buffered_bytes=setting(options, "max_buffered_bytes") or DEFAULTS["max_buffered_bytes"],
+        max_line_bytes=_bytes(options, "max_line_bytes"),
+        max_buffered_bytes=_bytes(options, "max_buffered_bytes"),
         line_sink=getattr(sink, "write", sink),
         on_stderr=options.get("on_stderr"),
         wants_schema=options.get("json_schema") is not None,
@@ -77,6 +77,11 @@ def _argument(part: Argument, folder: PrivateFolder) -> str:
     if isinstance(part, TextFile):
         return f"{part.flag}={folder.write(part.flag.strip('-') + part.suffix, part.text)}"
     return part
+
+
+def _bytes(options: Mapping[str, Any], name: str) -> int:
+    limit: int | None = setting(options, name)
+    return sys.maxsize if limit is None else limit
 
 
 def _background_timeout(options: Mapping[str, Any]) -> float | None:

@@ -6,14 +6,24 @@ first message: it costs as much as the rest of this package.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def warning(message: str, *values: object) -> None:
+if TYPE_CHECKING:
     import logging
 
-    logging.getLogger("claude_cli_client").warning(message, *values)
+
+def warning(message: str, *values: object) -> None:
+    _logger().warning(message, *values)
 
 
 def error(message: str, *values: object) -> None:
+    _logger().error(message, *values)
+
+
+def _logger() -> logging.Logger:
     import logging
 
-    logging.getLogger("claude_cli_client").error(message, *values)
+    logger = logging.getLogger("claude_cli_client")
+    if not logger.handlers:  # else Python prints warnings to stderr where nothing is configured
+        logger.addHandler(logging.NullHandler())
+    return logger

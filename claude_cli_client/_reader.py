@@ -34,6 +34,8 @@ EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which 
 _GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
 _DRAIN: Final = 0.5  # from the leader's end to the end of its pipes, where somebody else holds them
 
+_DRAIN_READS: Final = 8192  # a stranger that writes for ever must not keep us
+
 _BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
 _STDERR_TAIL: Final = 65536
 _STDERR_LINE: Final = 1 << 20
@@ -66,7 +68,8 @@ class Reader:
         self._reducer = channel.reducer
         self._cutter = LineCutter(launch.max_line_bytes)
         self._stderr_cutter = LineCutter(_STDERR_LINE)
-        self._produced = 0  # bytes
+        self._produced = 0  # bytes that went to the consumer's queue
+        self._undelivered = 0  # bytes read that have not, of a line that goes on say
         self._at: dict[str, float] = {}
         self._next_at = math.inf
         self._stopping = False
@@ -137,13 +140,12 @@ class Reader:
         if not block:
             self._pipe_ended(self._process.stdout)
             return
+        self._undelivered += len(block)
         lines = self._cutter.feed(block)
         if lines:
-            self._deliver(lines, len(block))
-        else:
-            self._produced += len(block)
+            self._deliver(lines)
 
-    def _deliver(self, lines: Sequence[bytes | Oversize], size: int) -> None:
+    def _deliver(self, lines: Sequence[bytes | Oversize]) -> None:
         self._channel.last_line_at = monotonic()
         if "start" in self._at:
             self._unset("start")
@@ -158,7 +160,8 @@ class Reader:
             else:
                 events += parse(line, self._channel.odd)
         passed = self._reducer.add(events)
-        if passed:
+        if passed and self._subtype != "overflow":  # then what comes is not kept
+            size, self._undelivered = self._undelivered, 0
             self._produced += size
             self._channel.events.put((size, passed))
             if self._produced - self._channel.consumed > self._launch.max_buffered_bytes:
@@ -344,7 +347,7 @@ class Reader:
         for fd in readers:
             if fd >= 0:
                 poller.register(fd, _READABLE)
-        for _ in range(1 + self._launch.max_buffered_bytes // _BLOCK):
+        for _ in range(_DRAIN_READS):
             ready = poller.poll(0)
             if not ready:
                 return
@@ -360,7 +363,7 @@ class Reader:
     def _flush(self) -> None:
         last = self._cutter.end()
         if last:
-            self._deliver(last, 0)
+            self._deliver(last)
         self._give_stderr(self._stderr_cutter.end())
 
     def _release(self) -> None:
