@@ -23,7 +23,7 @@ from .options import __all__ as _options
 from .run import Run
 
 if TYPE_CHECKING:
-    from .replay import is_stale_session, parse_line, replay
+    from ._replay import is_stale_session, parse_line, replay
     from .totals import Capacity, Totals
 
 __version__ = "0.1.0"
@@ -44,9 +44,9 @@ __all__ += [*_errors, *_events, *_options]
 _LATER = {
     "Capacity": "totals",
     "Totals": "totals",
-    "is_stale_session": "replay",
-    "parse_line": "replay",
-    "replay": "replay",
+    "is_stale_session": "_replay",
+    "parse_line": "_replay",
+    "replay": "_replay",
 }
 
 

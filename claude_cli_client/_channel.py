@@ -97,6 +97,7 @@ class Channel:
         # Taken at the start, given back by `release`.
         self.folder = PrivateFolder(launch.run_id)
         self.sinks: Sinks | None = None
+        self._claim = threading.Lock()
         self._era = _fork.era
 
     def start(self) -> None:
@@ -106,25 +107,33 @@ class Channel:
         """
         from ._reader import read  # which imports this module
 
-        self.begun = True
         _cleanup.end_with_interpreter()
-        # First listed, then looked: either the exit hook finds this run, or this sees that it ran.
-        _cleanup.live.add(self)
         thread = threading.Thread(target=read, args=(self,), name="claude-reader", daemon=True)
         try:
+            self.begun = True  # inside: after it nobody but this gives back what was taken
+            # First listed, then looked: either the exit hook finds this run, or this sees that it ran.
+            _cleanup.live.add(self)
             if _cleanup.ending:
                 raise ClientClosedError("the interpreter is ending: no new runs")
             thread.start()
             error = self.started.get()
         except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
-            if thread.ident is None:
+            if self.claim():
                 self.release()
                 self.over(None)
             raise
         if error is not None:
             thread.join(1.0)  # it has nothing left to do
             raise error
+
+    def claim(self) -> bool:
+        """Whether the caller is the first: the reader, or a `start` that was interrupted.
+
+        Ctrl-C may come when the thread exists and has not run yet: then it must do nothing, for its
+        descriptors are closed. Nothing about the thread itself tells that state.
+        """
+        return self._claim.acquire(blocking=False)
 
     def cancel(self, *, grace: float | None = None, hard: bool = False) -> None:
         """Ask the reader to end the run; returns at once. `hard`: KILL without waiting for TERM."""

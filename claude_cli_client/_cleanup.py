@@ -69,31 +69,78 @@ def kill(found: Iterable[Found]) -> None:
 
 
 def sweep(run_id: str) -> int:
-    """SIGKILL everything that carries this run's marker; how many were found."""
+    """SIGKILL everything that carries this run's marker; how many were found.
+
+    It ends when two passes in a row have found nothing and could read everything: what was killed
+    may have forked behind the first, and a process in the middle of `exec` shows no environment.
+    """
     if not has_proc():
         return 0
-    total = 0
+    total = clean = 0
     for _ in range(_SWEEPS):
-        pids = marked(run_id)
-        if not pids:
+        pids, unclear = _look_for(run_id)
+        clean = 0 if pids or unclear else clean + 1
+        if clean == 2:
             break
-        total += len(pids)
         for pid in pids:
             _signal_checked(pid, lambda pid=pid: carries_marker(pid, run_id))  # type: ignore[misc]
+        total += len(pids)
+        if unclear:
+            time.sleep(0.001)  # an exec takes as long
+    else:
+        _known_silent.update(unclear)  # not in an exec: it has cleared its environment
     return total
 
 
 def marked(run_id: str) -> list[int]:
     """The processes whose environment names this run. Zombies have none, so they do not count."""
+    return _look_for(run_id)[0]
+
+
+def _look_for(run_id: str) -> tuple[list[int], list[int]]:
+    """The processes that carry the marker, and whether there are some that cannot tell just now."""
     own = os.getpid()
-    return [pid for pid in _pids() if pid != own and carries_marker(pid, run_id)]
+    needle = run_id.encode()
+    found, silent = [], []
+    for pid in _pids():
+        environ = _read(f"{PROC}/{pid}/environ")
+        if not environ:
+            silent.append(pid)
+        elif needle in environ and pid != own and _is_marked(environ, needle):
+            found.append(pid)
+    return found, [pid for pid in silent if pid not in _known_silent and _is_in_exec(pid)]
 
 
 def carries_marker(pid: int, run_id: str) -> bool:
     """Whether `run_id` is one element of the list in the marker of this process."""
-    environ = b"\0" + _read(f"{PROC}/{pid}/environ")
-    _, name, value = environ.partition(_MARKER_ENTRY)
-    return bool(name) and run_id.encode() in value.partition(b"\0")[0].split(b":")
+    return _is_marked(_read(f"{PROC}/{pid}/environ"), run_id.encode())
+
+
+def _is_marked(environ: bytes, run_id: bytes) -> bool:
+    _, name, value = (b"\0" + environ).partition(_MARKER_ENTRY)
+    return bool(name) and run_id in value.partition(b"\0")[0].split(b":")
+
+
+# Processes that never have an environment (the kernel's threads, programs that clear it), so that
+# they are waited for once.
+# A number that is given to somebody else later costs one process that is not waited for.
+_known_silent: set[int] = set()
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD among the flags in /proc/PID/stat
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Whether a process without a visible environment is one of ours that is about to have one."""
+    fields = _read(f"{PROC}/{pid}/stat", whole=False).rpartition(b")")[2].split()
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return False
+    older = int(fields[19]) < int(start_time(os.getpid()) or 0)  # than this host, so no run's of it
+    if older or int(fields[6]) & _KERNEL_THREAD:
+        _known_silent.add(pid)
+        return False
+    try:
+        return os.stat(f"{PROC}/{pid}").st_uid == os.getuid() and not _read(f"{PROC}/{pid}/environ")
+    except OSError:
+        return False  # gone meanwhile
 
 
 _MARKER_ENTRY = f"\0{MARKER}=".encode()
@@ -198,6 +245,7 @@ def reap_late() -> None:
 # The CLI needs up to 1.6 s after a TERM to end its tools; the hook has 5 s in all.
 _EXIT_GRACE = 2.0
 _EXIT_BOUND = 4.5
+_EXIT_HURRY = 1.0  # after a second Ctrl-C: KILL, sweep, reap
 
 live: set[Channel] = set()
 ending = False  # the hook has run: nothing may start any more
@@ -216,7 +264,6 @@ def end_with_interpreter() -> None:
     global _registered_with
     pools = sys.modules.get("concurrent.futures.thread")
     if _registered_with is None or (pools is not None and _registered_with is not pools):
-        _registered_with = pools or threading
         register = getattr(threading, "_register_atexit", None)
         if register is None:
             import atexit
@@ -226,19 +273,28 @@ def end_with_interpreter() -> None:
             register(_end_all)
         except RuntimeError:
             return  # the interpreter is ending already: the hook that is registered will see to it
+        _registered_with = pools or threading  # not before: Ctrl-C may come in between
 
 
 def _end_all() -> None:
     global ending
     ending = True
-    era = _fork.era
     running = list(live)
     for run in running:
         run.cancel(grace=_EXIT_GRACE)
-    until = time.monotonic() + _EXIT_BOUND
+    try:
+        _await(running, _EXIT_BOUND)
+    except KeyboardInterrupt:  # somebody does not want to wait for the CLI's own clean-up
+        for run in running:
+            run.cancel(hard=True)
+        _await(running, _EXIT_HURRY)
+        raise
+
+
+def _await(running: Iterable[Channel], seconds: float) -> None:
+    until = time.monotonic() + seconds
     for run in running:
-        if era is _fork.era:
-            run.wait(max(0.0, until - time.monotonic()))
+        run.wait(max(0.0, until - time.monotonic()))
 
 
 def _forget_parents_runs() -> None:

@@ -98,11 +98,18 @@ def _sweep(base: str) -> None:
     _swept = True
     import shutil
 
-    for name in os.listdir(base):
+    try:
+        names = os.listdir(base)
+    except OSError:  # a folder where we may write but not look
+        return
+    for name in names:
         path = os.path.join(base, name)
         if not name.startswith(_PREFIX) or not _is_ours(path):
             continue
-        fd = _lock(path)
+        try:
+            fd = _lock(path)
+        except OSError:  # another host's sweep was faster
+            continue
         if fd >= 0:
             shutil.rmtree(path, ignore_errors=True)
             _fork.close(fd)

@@ -6,26 +6,33 @@ and objects whose threads do not exist in it. Three rules keep parent and child 
 * `era` is a new object in every process. Whoever holds state of a run or a client remembers the
   era in which it was made and compares it (`is`, 25 ns) at every public entry. In a child all of
   the parent's runs belong to another era: they are never signalled, waited for or unlinked there.
-* Every descriptor of a run stands in `descriptors` from before its creation is visible to
-  anybody until after it is closed. A child closes its copies at once: a copy of a pipe's write
-  end would delay the parent's end of file until the child ends.
+* Every descriptor of a run stands in `descriptors` from its creation until just before it is
+  closed. A child closes its copies at once: a copy of a pipe's write end would delay the parent's
+  end of file until the child ends.
 * `spawning` is held while a CLI or a guard is started, that is, while the write ends of its pipes
   exist in this process. `os.fork` waits for it (its holder is about to finish `Popen`, which is
   bounded by the kernel's exec), so no child is born holding a write end that is not listed yet.
 
 Sets and dicts are changed by single operations that the interpreter does not interrupt, so a
 child finds them whole.
+
+Ctrl-C may arrive in the middle of `os.fork`. The interpreter drops what a hook raises, so a hook in
+Python that it interrupts is a hook that did not run, with `spawning` held for ever say. Hence those
+that take and release it are C functions, which no signal handler interrupts between two steps, and
+the child's is registered twice.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
 
 era = object()
 descriptors: set[int] = set()
-spawning = threading.Lock()
+# Reentrant, so that it knows its owner: a fork that did not wait for it must not release it.
+spawning = threading.RLock()
 _in_child: list[Callable[[], None]] = []
 
 # A fork must not hang because a spawn does (an executable on a dead network mount): it goes on
@@ -40,8 +47,11 @@ def on_child(hook: Callable[[], None]) -> None:
 
 def close(fd: int) -> None:
     """Close a listed descriptor."""
-    os.close(fd)
+    # In this order: from the moment it is closed its number may be somebody else's file, which a
+    # child must not close. The other way round a child may inherit one descriptor that we are about
+    # to close; none that is closed while a run lasts is the write end of a pipe.
     descriptors.discard(fd)
+    os.close(fd)
 
 
 def check() -> None:
@@ -50,31 +60,27 @@ def check() -> None:
         _after_in_child()
 
 
-def _before() -> None:
-    global _held
-    _held = spawning.acquire(timeout=_FORK_WAITS)
-
-
-def _after_in_parent() -> None:
-    if _held:
-        spawning.release()
-
-
 def _after_in_child() -> None:
-    global era, spawning, _pid
+    global era, _pid
     era = object()
-    _pid = os.getpid()
-    spawning = threading.Lock()  # the old one may be held by a thread that is not here
-    for fd in descriptors:
+    # It may be held by a thread that is not here. `threading` itself does it this way.
+    reinit: Callable[[], None] = getattr(spawning, "_at_fork_reinit")  # noqa: B009
+    reinit()
+    while descriptors:
         try:
-            os.close(fd)
+            os.close(descriptors.pop())
         except OSError:
-            continue  # closed by the parent's thread just before the fork: nothing to do
-    descriptors.clear()
+            continue  # not ours to report; the others must be closed
     for hook in _in_child:
         hook()
+    _pid = os.getpid()  # last: now all of it is done
 
 
-_held = False
 _pid = os.getpid()
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+os.register_at_fork(
+    before=functools.partial(spawning.acquire, timeout=_FORK_WAITS),
+    # Raises where `acquire` gave up, which the interpreter reports and ignores.
+    after_in_parent=spawning.release,
+    after_in_child=_after_in_child,
+)
+os.register_at_fork(after_in_child=check)

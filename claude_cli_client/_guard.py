@@ -44,9 +44,10 @@ _SCRIPT = (
 trap '' HUP INT QUIT TERM PIPE
 while read -r word <&1; do :; done
 exec >/dev/null
-runs=
+runs= pending=
 while read -r id pgid start; do
   [ -z "$id" ] || runs="$runs $id/$pgid/$start"
+  [ "$pgid" != 0 ] || pending=x
 done
 [ -n "$runs" ] || exit 0
 
@@ -72,11 +73,14 @@ any_alive() {
   for run in $runs; do alive "$run" && return 0; done
   return 1
 }
-pids() {
+# table: PID:PARENT of all processes.
+table() {
   if [ -d /proc/self ]; then
-    for entry in /proc/[0-9]*; do echo "${entry#/proc/}"; done
+    for entry in /proc/[0-9]*; do
+      stat_of "${entry#/proc/}" && echo "${entry#/proc/}:$parent"
+    done
   else
-    ps -A -o pid=
+    ps -A -o pid= -o ppid= | while read -r pid parent; do echo "$pid:$parent"; done
   fi
 }
 # below PID: the processes whose parent links lead to it.
@@ -84,23 +88,27 @@ below() {
   tree=" $1 " found=x
   while [ -n "$found" ]; do
     found=
-    for pid in $all; do
-      case $tree in *" $pid "*) continue ;; esac
-      stat_of "$pid" || continue
-      case $tree in *" $parent "*) tree="$tree$pid " found=x ;; esac
+    for entry in $all; do
+      case $tree in *" ${entry%:*} "*) continue ;; esac
+      case $tree in *" ${entry#*:} "*) tree="$tree${entry%:*} " found=x ;; esac
     done
   done
   echo "$tree"
 }
+# What was being started when the host died goes on to its exec, and carries the marker only then.
+starting() {
+  [ -n "$pending" ] && [ $turns -lt 10 ]
+}
 for run in $runs; do alive "$run" && kill -TERM "-$pgid"; done 2>/dev/null
 turns=0
-while [ $turns -lt 27 ] && any_alive; do
+while [ $turns -lt 27 ] && { any_alive || starting; }; do
   sleep 0.1 2>/dev/null || { sleep 1; turns=$((turns + 9)); }
   turns=$((turns + 1))
 done
+any_alive && all=$(table)
 for run in $runs; do
   if alive "$run"; then
-    group=$pgid all=$(pids)
+    group=$pgid
     for pid in $(below "$group"); do kill -KILL "$pid"; done
     kill -KILL "-$group"
   fi
@@ -119,7 +127,9 @@ done
 """.strip().replace("MARKER", MARKER)
 )
 
-_RECORD = 80  # an id of 32, a pid, a start time of at most 20 digits, blanks, a newline
+# An id of 32, a pid of at most 7, a start time of at most 20 digits, two blanks, a newline. It divides
+# a page: a host that is killed in the middle of a write leaves the old record or the new one.
+_RECORD = 64
 _BLANK = b" " * (_RECORD - 1) + b"\n"
 
 # Protects what follows; taken by reader threads only, so no Ctrl-C can come in between.
@@ -137,14 +147,14 @@ def begin(run_id: str, pgid: int = 0, start: str = "") -> None:
         return
     record = f"{run_id} {pgid} {start or 0}".ljust(_RECORD - 1).encode() + b"\n"
     with _lock:
-        if not pgid and not _is_running():
-            _start()
-        if _records_fd < 0:
-            return
-        place = _places.get(run_id)
-        if place is None:
-            place = _places[run_id] = _free.pop() if _free else len(_places)
-        os.pwrite(_records_fd, record, place * _RECORD)
+        problem = None if pgid or _is_running() else _start()
+        if _records_fd >= 0:
+            place = _places.get(run_id)
+            if place is None:
+                place = _places[run_id] = _free.pop() if _free else len(_places)
+            os.pwrite(_records_fd, record, place * _RECORD)
+    if problem is not None:  # told here: user code (a logging handler) must not run under our locks
+        _log.warning("no guard could be started: %s", problem)
 
 
 def end(run_id: str) -> None:
@@ -166,36 +176,42 @@ def _is_running() -> bool:
         return False
 
 
-def _start() -> None:
-    """Start a guard on the records there are. Called with `_lock` held."""
-    global _pid, _pipe_fd, _records_fd
+def _start() -> OSError | None:
+    """Start a guard on the records there are; what prevented it. Called with `_lock` held."""
+    global _pid, _pipe_fd
     if _pipe_fd >= 0:  # of a guard that died
         _fork.close(_pipe_fd)
         _pid, _pipe_fd = 0, -1
-    with _fork.spawning:
-        if _records_fd < 0:
-            _records_fd = anonymous_file(b"")
-            _fork.descriptors.add(_records_fd)
-        read_fd, _pipe_fd = os.pipe()
-        _fork.descriptors.add(_pipe_fd)
-        try:
-            guard = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT, "claude-cli-client-guard", temporary_base()],
-                stdin=_records_fd,
-                stdout=read_fd,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
-                start_new_session=True,
-            )
-        except OSError as error:
-            # No sh, no processes left: runs go on without this net, as the switch allows too.
-            _log.warning("no guard could be started: %s", error)
-            return
-        finally:
-            os.close(read_fd)
-    _pid = guard.pid
+    try:
+        with _fork.spawning:
+            _pid = _spawn()
+    except OSError as error:
+        return error  # no sh, no processes left: runs go on without this net, as the switch allows too
+    return None
+
+
+def _spawn() -> int:
+    """The guard's process id. Called with `_fork.spawning` held too."""
+    global _pipe_fd, _records_fd
+    if _records_fd < 0:
+        _records_fd = anonymous_file(b"")
+        _fork.descriptors.add(_records_fd)
+    read_fd, _pipe_fd = os.pipe()
+    _fork.descriptors.add(_pipe_fd)
+    try:
+        guard = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT, "claude-cli-client-guard", temporary_base()],
+            stdin=_records_fd,
+            stdout=read_fd,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    finally:
+        os.close(read_fd)
     guard.returncode = 0  # waited for in `_is_running`, not by its finaliser
+    return guard.pid
 
 
 def _forget_parents_guard() -> None:

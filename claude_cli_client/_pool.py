@@ -47,6 +47,7 @@ class Slot:
 class Pool:
     def __init__(self, size: int) -> None:
         self.size = size
+        self.closed = False
         self.begin_anew()
         _pools.add(self)
 
@@ -60,7 +61,6 @@ class Pool:
         self._cancelled = 0
         self._failures: dict[str, int] = {}
         self._sums: dict[str, float] = {}
-        self.closed = False
 
     # --- slots
 

@@ -59,7 +59,10 @@ class Process:
         """Undo a start that cannot be finished: the child must not outlive the attempt."""
         self.signal_group(signal.SIGKILL)
         if not (self.reaped or self._stolen):
-            os.waitpid(self.pid, 0)  # it has just been killed
+            try:
+                os.waitpid(self.pid, 0)  # it has just been killed
+            except ChildProcessError:
+                self._stolen = True
             self.reaped = True
         self.close()
 
@@ -120,7 +123,7 @@ class Process:
         self.close_pipe(self.stdout)
         self.close_pipe(self.stderr)
         if self._watch is not None:
-            self._watch.close()
+            self._watch.close(self.reaped or self._stolen)
 
     def close_pipe(self, fd: int) -> None:
         """Close `stdout` or `stderr`; a second time does nothing."""
@@ -171,12 +174,7 @@ def anonymous_file(content: bytes) -> int:
 
     Nobody has to feed it, it cannot break, it cannot block, and the CLI sees a regular file.
     """
-    if sys.platform == "linux" and hasattr(os, "memfd_create"):
-        fd = os.memfd_create("prompt", os.MFD_CLOEXEC)
-    else:
-        path = f"{temporary_base()}/claude_cli_client-prompt-{os.urandom(8).hex()}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.unlink(path)
+    fd = _nameless_file()
     try:
         written = 0
         while written < len(content):  # `pwrite` leaves the position at the start
@@ -184,6 +182,18 @@ def anonymous_file(content: bytes) -> int:
     except BaseException:
         os.close(fd)
         raise
+    return fd
+
+
+def _nameless_file() -> int:
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create("prompt", os.MFD_CLOEXEC)
+        except OSError:
+            pass  # refused by a sandbox's filter; where descriptors ran out, the next fails too
+    path = f"{temporary_base()}/claude_cli_client-prompt-{os.urandom(8).hex()}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
     return fd
 
 
@@ -209,7 +219,7 @@ class _PidfdWatch:
     def has_fired(self) -> bool:
         return self.fd is not None and bool(select.select([self.fd], [], [], 0)[0])
 
-    def close(self) -> None:
+    def close(self, has_ended: bool) -> None:
         if self.fd is not None:
             _fork.close(self.fd)
             self.fd = None
@@ -243,7 +253,7 @@ class _KqueueWatch:
         self._fired = self._fired or bool(self._queue.control([], 1, 0))
         return self._fired
 
-    def close(self) -> None:
+    def close(self, has_ended: bool) -> None:
         self._queue.close()
         self.fd = None
 
@@ -275,9 +285,9 @@ class _ThreadWatch:
     def has_fired(self) -> bool:
         return self._fired
 
-    def close(self) -> None:
-        if self._fired:
-            self._thread.join(1.0)  # it has only `wake` left to do
+    def close(self, has_ended: bool) -> None:
+        if has_ended:  # then its call returns; it has only `wake` left to do
+            self._thread.join(1.0)
 
 
 _Watch = _PidfdWatch | _KqueueWatch | _ThreadWatch

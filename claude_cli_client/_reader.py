@@ -45,6 +45,8 @@ _READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 
 def read(channel: Channel) -> None:
     """The thread's body: start the process, read it to its end, and say how it ended."""
+    if not channel.claim():
+        return
     try:
         reader = Reader(channel)
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
@@ -335,7 +337,8 @@ class Reader:
 
     def _end_process(self) -> None:
         self._process.signal_group(KILL)  # MCP servers, and what a wrapper left
-        if self._stopping or self._launch.kill_leftovers:
+        # Without an answer nobody says that the CLI has ended its tools: it may have been killed.
+        if self._stopping or self._reducer.answer is None or self._launch.kill_leftovers:
             _cleanup.sweep(self._launch.run_id)
 
     def _drain(self) -> None:

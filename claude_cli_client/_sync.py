@@ -45,12 +45,12 @@ class Latch:
 
     def wait(self, seconds: float | None) -> bool:
         """Block until it opens, at most so long; whether it is open."""
-        if not self._open and self._lock.acquire(timeout=-1 if seconds is None else min(seconds, _LONG)):
+        if not self._open and self._lock.acquire(timeout=-1 if seconds is None else min(seconds, LONG)):
             self._lock.release()  # the next one who waits
         return self._open
 
 
-_LONG = min(threading.TIMEOUT_MAX, 1e8)  # seconds; more is an OverflowError of `acquire`
+LONG = min(threading.TIMEOUT_MAX, 1e8)  # seconds; more is an OverflowError of `acquire` and `get`
 
 
 class WakeUp:
@@ -91,8 +91,12 @@ class WakeUp:
 
     def close(self) -> None:
         """By the thread that polls, at its end."""
+        # In a forked child the copies are closed already, and the lock may be held by a thread that
+        # does not exist there: it is not touched.
+        if self._era is not _fork.era:
+            return
         with self._lock:
-            if not self._closed and self._era is _fork.era:  # a forked child's copies are closed
+            if not self._closed:
                 self._closed = True
                 for fd in {self.fd, self._write_fd}:
                     _fork.close(fd)

@@ -127,8 +127,17 @@ class Client:
         brought no answer. Nothing of the turn is left when it returns or raises.
         """
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
-        with self._start(prompt, given={**limits, **options}) as run:
-            return run.result()
+        run = self._start(prompt, given={**limits, **options})
+        try:
+            answer = run.result()
+        except KeyboardInterrupt:
+            run.cancel()  # and out at once: the exit hook waits for its end
+            raise
+        except BaseException:
+            run.close()
+            raise
+        run.close()
+        return answer
 
     def map(
         self,
@@ -299,8 +308,10 @@ class Client:
             _started(channel, launch)
             return Run(channel)
         except BaseException:
-            if channel is None or not channel.begun:
+            if channel is None:
                 pool.give_back(slot)
+            elif not channel.begun:
+                pool.ended(channel, slot, None)
             else:
                 channel.cancel()
             raise

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from . import _cleanup, _fork
 from ._channel import Channel
-from ._sync import Deadline
+from ._sync import LONG, Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
 
@@ -86,7 +86,7 @@ class Run(Iterator[Event]):
         until = None if timeout is None else monotonic() + timeout
         try:
             while True:
-                left = None if until is None else max(0.0, until - monotonic())
+                left = None if until is None else min(max(0.0, until - monotonic()), LONG)
                 item = self._channel.events.get(timeout=left)
                 if item is None:
                     self._consumed_all = True
