@@ -162,7 +162,7 @@ class Channel:
         facts = Facts(
             stderr=self.stderr,
             cli_path=self.launch.cli_path,
-            cli_version=version or known_version(self.launch.cli_path),
+            cli_version=version if isinstance(version, str) and version else known_version(self.launch.cli_path),
             odd_lines=tuple(self.odd.last),
             wants_schema=self.launch.wants_schema,
             resets_at=self.reducer.resets_at,

@@ -80,13 +80,13 @@ def _lock(path: str) -> int:
     """Take the folder's lock; -1 if somebody has it. A child process does not inherit it."""
     import fcntl
 
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # Listed before it is locked: a forked child's copy would hold the lock for as long as it lives.
+    fd = _fork.listed(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
+        _fork.close(fd)
         return -1
-    _fork.descriptors.add(fd)
     return fd
 
 

@@ -6,9 +6,10 @@ and objects whose threads do not exist in it. Three rules keep parent and child 
 * `era` is a new object in every process. Whoever holds state of a run or a client remembers the
   era in which it was made and compares it (`is`, 25 ns) at every public entry. In a child all of
   the parent's runs belong to another era: they are never signalled, waited for or unlinked there.
-* Every descriptor of a run stands in `descriptors` from its creation until just before it is
-  closed. A child closes its copies at once: a copy of a pipe's write end would delay the parent's
-  end of file until the child ends.
+* Every descriptor of a run stands in `descriptors` from its creation until it is closed. A child
+  closes its copies at once: a copy of a pipe's write end would delay the parent's end of file until
+  the child ends. `listing` is held while one is made or closed, and by a fork: in between a number
+  may be open and not listed, or listed and already a file of the user.
 * `spawning` is held while a CLI or a guard is started, that is, while the write ends of its pipes
   exist in this process. `os.fork` waits for it (its holder is about to finish `Popen`, which is
   bounded by the kernel's exec), so no child is born holding a write end that is not listed yet.
@@ -28,11 +29,19 @@ import functools
 import os
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    _P = ParamSpec("_P")
 
 era = object()
 descriptors: set[int] = set()
-# Reentrant, so that it knows its owner: a fork that did not wait for it must not release it.
+# Reentrant, so that they know their owner: a fork that did not wait must not release them.
+# The order: `spawning`, `listing`, and then the lock of a `WakeUp`.
 spawning = threading.RLock()
+listing = threading.RLock()
 _in_child: list[Callable[[], None]] = []
 
 # A fork must not hang because a spawn does (an executable on a dead network mount): it goes on
@@ -47,11 +56,17 @@ def on_child(hook: Callable[[], None]) -> None:
 
 def close(fd: int) -> None:
     """Close a listed descriptor."""
-    # In this order: from the moment it is closed its number may be somebody else's file, which a
-    # child must not close. The other way round a child may inherit one descriptor that we are about
-    # to close; none that is closed while a run lasts is the write end of a pipe.
-    descriptors.discard(fd)
-    os.close(fd)
+    with listing:
+        descriptors.discard(fd)
+        os.close(fd)
+
+
+def listed(opener: Callable[_P, int], *args: _P.args, **named: _P.kwargs) -> int:
+    """The descriptor that `opener` makes, listed."""
+    with listing:
+        fd = opener(*args, **named)
+        descriptors.add(fd)
+        return fd
 
 
 def check() -> None:
@@ -63,9 +78,10 @@ def check() -> None:
 def _after_in_child() -> None:
     global era, _pid
     era = object()
-    # It may be held by a thread that is not here. `threading` itself does it this way.
-    reinit: Callable[[], None] = getattr(spawning, "_at_fork_reinit")  # noqa: B009
-    reinit()
+    for lock in (spawning, listing):
+        # It may be held by a thread that is not here. `threading` itself does it this way.
+        reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009
+        reinit()
     while descriptors:
         try:
             os.close(descriptors.pop())
@@ -77,10 +93,10 @@ def _after_in_child() -> None:
 
 
 _pid = os.getpid()
-os.register_at_fork(
-    before=functools.partial(spawning.acquire, timeout=_FORK_WAITS),
-    # Raises where `acquire` gave up, which the interpreter reports and ignores.
-    after_in_parent=spawning.release,
-    after_in_child=_after_in_child,
-)
+os.register_at_fork(after_in_child=_after_in_child)
 os.register_at_fork(after_in_child=check)
+for _lock in (listing, spawning):  # the last registered is taken first
+    # `release` raises where `acquire` gave up, which the interpreter reports and ignores.
+    os.register_at_fork(
+        before=functools.partial(_lock.acquire, timeout=_FORK_WAITS), after_in_parent=_lock.release
+    )

@@ -113,16 +113,23 @@ for run in $runs; do
     kill -KILL "-$group"
   fi
 done 2>/dev/null
-for run in $runs; do
-  id=${run%%/*} turns=0
+# sweep ID: whatever carries this run's marker, until nothing is found.
+sweep() {
+  turns=0
   while [ $turns -lt 10 ]; do
     # Not its exit status: that is 2 as soon as one of the files could not be read.
-    left=$(grep -l "MARKER=[0-9a-f:]*$id" /proc/[0-9]*/environ 2>/dev/null)
-    [ -n "$left" ] || break
+    left=$(grep -l "MARKER=[0-9a-f:]*$1" /proc/[0-9]*/environ 2>/dev/null)
+    [ -n "$left" ] || return
     for entry in $left; do entry=${entry#/proc/}; kill -KILL "${entry%/environ}" 2>/dev/null; done
     turns=$((turns + 1))
   done
-  rm -rf "$1"/claude_cli_client-*-"$id"*
+}
+# Twice, because a process in the middle of an exec shows no environment.
+for run in $runs; do sweep "${run%%/*}"; done
+sleep 0.1 2>/dev/null
+for run in $runs; do
+  sweep "${run%%/*}"
+  rm -rf "$1"/claude_cli_client-*-"${run%%/*}"*
 done
 """.strip().replace("MARKER", MARKER)
 )

@@ -17,8 +17,8 @@ _Start = Callable[[str, Slot], Run]
 class Map(Iterator[Event]):
     """Holds the runs that are ahead, oldest first; ends them when it is closed or dropped.
 
-    It waits for a slot only when it has no run of its own in progress; else it takes what is free,
-    so that clients in other threads are not pushed aside.
+    It waits for a slot only when there is nothing ahead, neither in progress nor ready to be given
+    out; else it takes what is free, so that clients in other threads are not pushed aside.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Map(Iterator[Event]):
         self._return_exceptions = return_exceptions
         self._slot_timeout = slot_timeout
         self._ahead: deque[Run | Exception] = deque()
+        self._next: list[str] = []  # the prompt that waits for a slot
         self._exhausted = False
 
     def __iter__(self) -> Map:
@@ -63,27 +64,26 @@ class Map(Iterator[Event]):
             raise
 
     def _fill(self) -> None:
+        """Start what can be started. The prompt first, then its slot: nobody waits for a slot only to
+        learn that there is no prompt, and no slot is held while user code makes one."""
         while not self._exhausted and len(self._ahead) < self._pool.size:
+            if not self._next:
+                try:
+                    self._next.append(next(self._prompts))
+                except StopIteration:
+                    self._exhausted = True
+                    return
             slot = Slot()
             if not self._take(slot):
                 return
             try:
-                prompt = next(self._prompts)
-            except StopIteration:
-                self._exhausted = True
-                self._pool.give_back(slot)
-                return
-            except BaseException:
-                self._pool.give_back(slot)
-                raise
-            try:
-                self._ahead.append(self._start(prompt, slot))  # gives the slot back if it fails
+                self._ahead.append(self._start(self._next.pop(), slot))  # gives the slot back if it fails
             except (ClaudeError, TypeError, ValueError) as error:
                 self._ahead.append(error)
 
     def _take(self, slot: Slot) -> bool:
         try:
-            if any(isinstance(run, Run) and not run.done for run in self._ahead):
+            if self._ahead:
                 return self._pool.try_take(slot)
             self._pool.take(slot, self._slot_timeout)
         except BaseException:
@@ -94,6 +94,7 @@ class Map(Iterator[Event]):
     def close(self) -> None:
         """End the runs that are ahead and wait for them, bounded. Idempotent."""
         self._exhausted = True
+        self._next.clear()
         ahead = [run for run in self._ahead if isinstance(run, Run)]
         self._ahead.clear()
         for run in ahead:

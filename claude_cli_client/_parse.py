@@ -10,7 +10,7 @@ Rules, each with its reason:
 * Nothing raises. A line that is no JSON object is "odd": counted and the last few kept for the
   error message. An object of a shape we do not expect becomes an event that carries the raw line.
 * A result line that arrived damaged is worth more than the rest of the turn: its fields are
-  recovered one by one (`_recover`).
+  recovered one by one (`_recover.py`).
 * `bytes.decode` + the scanner costs half of `json.loads(bytes)` at the size of a token delta,
   which is what most lines are.
 """
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ._lines import Odd
-from .events import Event, make
+from .events import Event, make, printable
 
 Json = dict[str, Any]
 Fields = dict[str, Any]
@@ -31,6 +31,7 @@ Fields = dict[str, Any]
 # where there is no JSON value at all.
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _NO_JSON: Final = (ValueError, StopIteration, RecursionError)
+
 
 def parse(line: bytes, odd: Odd) -> list[Event]:
     """The events of one line (without its newline); none where nobody should see it."""
@@ -67,11 +68,8 @@ def events_of(data: Json, line: bytes) -> list[Event]:
 def is_hidden(data: Json) -> bool:
     """Whether a frame is talk between the CLI and its host that no user should see."""
     kind = data.get("type")
-    return (
-        kind in _HIDDEN_TYPES
-        or (isinstance(kind, str) and kind.startswith("control_"))
-        or data.get("sdk_host_only") is True
-    )
+    is_control = isinstance(kind, str) and kind.startswith("control_")
+    return is_control or kind in _HIDDEN_TYPES or data.get("sdk_host_only") is True
 
 
 _HIDDEN_TYPES: Final = ("keep_alive", "transcript_mirror")
@@ -89,8 +87,9 @@ def _second_try(line: bytes, text: str, odd: Odd) -> list[Event]:
             data = None
         if isinstance(data, dict):
             return events_of(data, line)
-    recovered = _recover(text)
-    if recovered is not None:
+    from ._recover import recover  # its patterns cost import time, and hardly any line comes here
+
+    if recovered := recover(text):
         return events_of(recovered, line)
     odd.add(line)
     return []
@@ -106,20 +105,25 @@ def _text_delta(data: Json, line: bytes) -> Event | None:
         delta = event["delta"]
         if delta["type"] != "text_delta":
             return None
-        fields = {
-            "type": "text_delta",
-            "text": delta["text"],
-            "block_index": event["index"],
-            "message_id": data["api_message_id"],
-            "session_id": data["session_id"],
-            "uuid": data["uuid"],
-            "_line": line,
-        }
+        text, index, uuid = delta["text"], event["index"], data["uuid"]
+        message, session = data["api_message_id"], data["session_id"]
     except (KeyError, TypeError):
         return None
-    if fields["text"].__class__ is not str or data.get("parent_tool_use_id"):
+    if not (text.__class__ is uuid.__class__ is message.__class__ is session.__class__ is str):
         return None
-    return make(fields)
+    if index.__class__ is not int or data.get("parent_tool_use_id") or "sdk_host_only" in data:
+        return None
+    return make(
+        {
+            "type": "text_delta",
+            "text": text if text.isascii() else printable(text),
+            "block_index": index,
+            "message_id": message,
+            "session_id": session,
+            "uuid": uuid,
+            "_line": line,
+        }
+    )
 
 
 # (field of Event, key of the line, classes that the value may have). A value of another class is
@@ -300,8 +304,8 @@ def _block(block: Any, index: int, fields: Fields, role: str, blocks: dict[str, 
     known = blocks.get(kind)
     fields["type"], specs = known or (f"{role}:{kind}", _ANY_BLOCK)
     _take(fields, specs, block)
-    if specs is _TOOL_RESULT_BLOCK:
-        fields["text"] = _flat_text(block.get("content"))
+    text = _flat_text(block.get("content")) if specs is _TOOL_RESULT_BLOCK else fields.get("text", "")
+    fields["text"] = text if text.isascii() else printable(text)
     return fields
 
 
@@ -342,9 +346,8 @@ def _flat_text(content: Any) -> str:
     """The text of a tool's result: a string, or blocks of which those with text count."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
-    texts = (part.get("text") for part in content if isinstance(part, dict))
+    parts = content if isinstance(content, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -402,25 +405,36 @@ def _tool_progress(data: Json, line: bytes) -> list[Event]:
     return [make(fields)]
 
 
+# The terminal reasons of results that are no failures by themselves.
+_SUCCESSES: Final = frozenset(
+    {"completed", "stop_hook_prevented", "hook_stopped", "tool_deferred", "tool_deferred_unavailable"}
+)
+
+
 def _result(data: Json, line: bytes) -> list[Event]:
     fields = _fields(data, line, "result", _RESULT)
+    fields["result"] = printable(fields.get("result", ""))
     _take(fields, _RESULT_USAGE, data.get("usage"))
-    for name in ("errors", "permission_denials"):
+    for name, kind in (("errors", str), ("permission_denials", dict)):
         value = data.get(name)
         if isinstance(value, list) and value:
-            fields[name] = tuple(value)
+            fields[name] = tuple(item for item in value if isinstance(item, kind))
+    if "is_error" not in fields:
+        fields["is_error"] = fields.get("terminal_reason", "completed") not in _SUCCESSES
+    if "session_cost_usd" in fields:
+        fields["session_cost_usd"] = _money(fields["session_cost_usd"])
     share = data.get("model_usage_since_last_result")
     if isinstance(share, dict):
         fields["model_usage"] = share
-        fields["cost_usd"] = float(sum(map(_cost, share.values())))
+        fields["cost_usd"] = sum((_money(use.get("costUSD")) for use in share.values() if isinstance(use, dict)), 0.0)
     elif isinstance(data.get("modelUsage"), dict):
         fields["model_usage"] = data["modelUsage"]
     return [make(fields)]
 
 
-def _cost(usage: Any) -> float:
-    cost = usage.get("costUSD") if isinstance(usage, dict) else None
-    return cost if isinstance(cost, (int, float)) else 0.0
+def _money(cost: Any) -> float:
+    """A sum that can be added to others: no NaN, and no integer that is too large for a float."""
+    return cost if isinstance(cost, (int, float)) and abs(cost) < 1e12 else 0.0
 
 
 _TYPES: Final[dict[str, Callable[[Json, bytes], list[Event]]]] = {
@@ -432,35 +446,3 @@ _TYPES: Final[dict[str, Callable[[Json, bytes], list[Event]]]] = {
     "tool_progress": _tool_progress,
     "result": _result,
 }
-
-_RESULT_KEYS: Final = tuple(
-    dict.fromkeys(
-        ["subtype", "session_id", "uuid", "errors", "permission_denials", "usage"]
-        + ["model_usage_since_last_result", "modelUsage"]
-        + [key for _, key, _ in _RESULT]
-    )
-)
-
-
-def _recover(text: str) -> Json | None:
-    """The fields of a damaged result line that can still be read; None if it is not one.
-
-    Quotes inside JSON strings are escaped, so `"type":"result"` can only be a real key and value;
-    the other two keys tell a result from a tool input that happens to hold the same pair.
-    A result whose `is_error` is lost counts as failed unless it says that it completed: an error
-    sentence must never pass as an answer.
-    """
-    if not text.lstrip().startswith("{") or '"type":"result"' not in text:
-        return None
-    if '"subtype":"' not in text or '"session_id":"' not in text:
-        return None
-    data: Json = {"type": "result"}
-    for key in _RESULT_KEYS:
-        start = text.find(f'"{key}":')
-        if start >= 0:
-            try:
-                data[key] = _scan(text, start + len(key) + 3)[0]
-            except _NO_JSON:
-                continue  # this one is what was damaged
-    data.setdefault("is_error", data.get("terminal_reason") != "completed")
-    return data

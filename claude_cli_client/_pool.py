@@ -122,11 +122,14 @@ class Pool:
 
     def ended(self, channel: Channel, slot: Slot, terminal: Event | None) -> None:
         """A run is over (None: it never started). On its reader's thread, once."""
-        with self._lock:
-            self._running.discard(channel)
-            if terminal is not None:
-                self._count(terminal, channel.error(terminal))
-        self.give_back(slot)
+        try:
+            error = None if terminal is None else channel.error(terminal)
+            with self._lock:
+                self._running.discard(channel)
+                if terminal is not None:
+                    self._count(terminal, error)
+        finally:
+            self.give_back(slot)
 
     def _count(self, terminal: Event, error: TurnError | None) -> None:
         """Add a turn to the totals. Called with `_lock` held."""

@@ -213,8 +213,7 @@ class _PidfdWatch:
     """Linux: a pidfd is readable from the moment the process has ended."""
 
     def __init__(self, pid: int, wake: Callable[[], None]) -> None:
-        self.fd: int | None = os.pidfd_open(pid)
-        _fork.descriptors.add(self.fd)
+        self.fd: int | None = _fork.listed(os.pidfd_open, pid)
 
     def has_fired(self) -> bool:
         return self.fd is not None and bool(select.select([self.fd], [], [], 0)[0])

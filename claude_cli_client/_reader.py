@@ -71,7 +71,6 @@ class Reader:
         self._cutter = LineCutter(launch.max_line_bytes)
         self._stderr_cutter = LineCutter(_STDERR_LINE)
         self._produced = 0  # bytes that went to the consumer's queue
-        self._undelivered = 0  # bytes read that have not, of a line that goes on say
         self._at: dict[str, float] = {}
         self._next_at = math.inf
         self._stopping = False
@@ -142,7 +141,6 @@ class Reader:
         if not block:
             self._pipe_ended(self._process.stdout)
             return
-        self._undelivered += len(block)
         lines = self._cutter.feed(block)
         if lines:
             self._deliver(lines)
@@ -156,14 +154,16 @@ class Reader:
             for line in lines:
                 self._channel.sinks.put(sink, (line.head if isinstance(line, Oversize) else line) + b"\n")
         events: list[Event] = []
+        size = 0  # of what is kept: of a line that is too long, its head
         for line in lines:
             if isinstance(line, Oversize):
+                size += len(line.head)
                 events.append(line.event())
             else:
+                size += len(line)
                 events += parse(line, self._channel.odd)
         passed = self._reducer.add(events)
         if passed and self._subtype != "overflow":  # then what comes is not kept
-            size, self._undelivered = self._undelivered, 0
             self._produced += size
             self._channel.events.put((size, passed))
             if self._produced - self._channel.consumed > self._launch.max_buffered_bytes:

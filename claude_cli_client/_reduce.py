@@ -4,8 +4,8 @@ Pure. A run feeds it as lines arrive, `replay` from an archive; both get the sam
 
 What a turn ends with is decided here, and only here:
 
-* The *answer* is the first `result` line that our prompt caused: no `origin`, `result_index` 0 or
-  absent. It is held back, because the CLI prints lines behind it and the terminal event comes
+* The *answer* is the first `result` line that our prompt caused: no `origin`, and no other such
+  line before it, lost ones included (`result_index`). It is held back, because the CLI prints lines behind it and the terminal event comes
   last. Every other `result` line becomes a `task_result` and passes through.
 * Without an answer the terminal event is made up: type `error`, with the subtype that says why.
 * Its `result` falls back to the text of the last message where the CLI left it out, left it
@@ -41,6 +41,8 @@ class Reducer:
         self.oversize: Event | None = None  # the last one; it may have been the result
         self.open_tasks: set[str] = set()
         self._in_turn = False
+        self._results = 0
+        self._ours = True  # the turn that our prompt began, not a notification's
         self._message_id = ""
         self._texts: list[str] = []
         self._cost: float | None = 0.0
@@ -106,16 +108,19 @@ class Reducer:
         # A second init opens a notification's turn; an id that changes (/clear) is the one to keep.
         if event.subtype == "init":
             self._in_turn = True
+            # The notification's turn may begin before our result line comes.
+            self._ours = self.init is None
             self.init = event
             self.session_id = event.session_id or self.session_id
             self.model = event.model or self.model
         elif event.subtype == "informational":
             outcome = event.data.get("prompt_submit_outcome")
-            self.blocked = isinstance(outcome, dict) and outcome.get("kind") == "blocked_by_hook"
+            if self._ours and isinstance(outcome, dict) and outcome.get("kind") == "blocked_by_hook":
+                self.blocked = True
         return event
 
     def _block(self, event: Event) -> Event:
-        if not event.parent_tool_use_id and self.answer is None:
+        if self._ours and not event.parent_tool_use_id and self.answer is None:
             # Without an id (a gateway may leave it out) a line is a message of its own.
             if event.message_id != self._message_id or not (event.message_id or event.block_index):
                 self._message_id, self._texts = event.message_id, []
@@ -124,7 +129,7 @@ class Reducer:
         return event
 
     def _api_error(self, event: Event) -> Event:
-        if not event.parent_tool_use_id and self.answer is None:
+        if self._ours and not event.parent_tool_use_id and self.answer is None:
             self.error_word = event.error
         return event
 
@@ -141,7 +146,8 @@ class Reducer:
         return event
 
     def _rate_limit(self, event: Event) -> Event:
-        self.resets_at = event.resets_at
+        # A warning names a limit that is not reached; it says nothing of a refusal that follows.
+        self.resets_at = None if event.rate_limit_status.startswith("allowed") else event.resets_at
         return event
 
     def _oversize(self, event: Event) -> Event:
@@ -150,15 +156,22 @@ class Reducer:
 
     def _result(self, event: Event) -> Event | None:
         self._in_turn = False
-        cost = event.cost_usd
-        if cost is None and (not self._resumed or event.session_cost_usd == 0):
-            cost = event.session_cost_usd
-        self._cost = None if cost is None or self._cost is None else self._cost + cost
-        if self.answer is None and event.origin is None and not event.result_index:
+        self._cost = self._cost_with(event)
+        # Ours is the first without an origin, if none that stood before it has been lost.
+        place, self._results = self._results, self._results + 1
+        if self.answer is None and event.origin is None and (event.result_index or 0) <= place:
             self.answer = event
             self.session_id = event.session_id or self.session_id
             return None
         return changed(event, type="task_result")
+
+    def _cost_with(self, event: Event) -> float | None:
+        total = event.session_cost_usd
+        if event.cost_usd is not None:
+            return None if self._cost is None else self._cost + event.cost_usd
+        if total is not None and (not self._resumed or total == 0):
+            return max(total, self._cost or 0.0)  # the total has the results before it in it
+        return None
 
 
 _NOTES = {

@@ -71,13 +71,14 @@ class Replay(Iterator[Event]):
             found += [line.event()] if isinstance(line, Oversize) else parse(line, self._odd)
         events = self._reducer.add(found)
         if not block:
-            self.close()
+            self._file.close()
             events.append(self._reducer.end("process", "the recording ends without a result", None))
         return events
 
     def close(self) -> None:
         """Close the file; iterating ends then. Idempotent."""
         self._file.close()
+        self._batch = iter(())
 
     def __enter__(self) -> Replay:
         return self

@@ -27,7 +27,7 @@ class Sinks:
         self._given = 0  # bytes, written by the reader alone
         self._taken = 0  # bytes, written by the sink's thread alone
         self._dropped = 0
-        self._failed: set[Callable[..., object]] = set()
+        self._failed: set[int] = set()  # by identity: a callable need not be hashable, and may equal another
         self._done = Latch()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
@@ -55,11 +55,11 @@ class Sinks:
         # One blocking call. It ends with the mark that `finish` puts, on every path of the reader.
         while (job := self._items.get()) is not None:
             sink, item, size = job
-            if sink not in self._failed:
+            if id(sink) not in self._failed:
                 try:
                     sink(item)
                 except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
-                    self._failed.add(sink)
+                    self._failed.add(id(sink))
                     _log.warning("a sink failed and is not called again: %r", error)
             self._taken += size
         self._done.open()

@@ -64,13 +64,14 @@ class WakeUp:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        if sys.platform == "linux" and hasattr(os, "eventfd"):
-            self.fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        else:
-            self.fd, self._write_fd = os.pipe()
-            os.set_blocking(self.fd, False)
-            os.set_blocking(self._write_fd, False)
-        _fork.descriptors.update((self.fd, self._write_fd))
+        with _fork.listing:
+            if sys.platform == "linux" and hasattr(os, "eventfd"):
+                self.fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            else:
+                self.fd, self._write_fd = os.pipe()
+                os.set_blocking(self.fd, False)
+                os.set_blocking(self._write_fd, False)
+            _fork.descriptors.update((self.fd, self._write_fd))
         self._era = _fork.era
         self._closed = False
 
@@ -95,7 +96,7 @@ class WakeUp:
         # does not exist there: it is not touched.
         if self._era is not _fork.era:
             return
-        with self._lock:
+        with _fork.listing, self._lock:  # in this order: a finaliser may call `set` where `listing` is held
             if not self._closed:
                 self._closed = True
                 for fd in {self.fd, self._write_fd}:

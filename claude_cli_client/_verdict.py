@@ -19,6 +19,7 @@ from .events import Event
 
 # A limit that resets later than this many seconds from now is not worth a retry loop.
 RETRY_HORIZON: Final = 900.0
+_LAST_SECOND: Final = 1e11
 
 
 class Facts:
@@ -126,9 +127,10 @@ _FAILED: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
     (_either(_word(*_NO_LOGIN), _status(401), _status(403)), e.AuthenticationError),
     (_either(_word("model_not_found"), _status(404)), e.ModelNotFoundError),
     (_status(500, 599), e.ServerError),
+    (_either(_status(408), _status(409)), e.ServerError),  # the CLI retries these two as well
     (_status(400, 499), e.InvalidRequestError),
     # No status: the network, a proxy's page, or a first byte that never came.
-    (_both(_reason("api_error"), lambda turn: bool(turn.words & _BROKEN_CONNECTION)), e.APIConnectionError),
+    (_both(_reason("api_error", "model_error"), _word(*_BROKEN_CONNECTION)), e.APIConnectionError),
     (_word("invalid_request"), e.InvalidRequestError),
     (lambda turn: True, e.ResultError),
 )
@@ -138,7 +140,11 @@ _FAILED: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
 _NO_ANSWER: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
     (_reason("hook_stopped", "tool_deferred", "tool_deferred_unavailable"), e.UnfinishedTurnError),
     (lambda turn: turn.facts.blocked, e.UnfinishedTurnError),
-    (lambda turn: turn.stop == "tool_use" and not turn.event.result, e.UnfinishedTurnError),
+    # The CLI's own result: the event's may be what was said before the tool was called.
+    (
+        lambda turn: turn.stop == "tool_use" and not (turn.event.data or {"result": turn.event.result}).get("result"),
+        e.UnfinishedTurnError,
+    ),
     (
         lambda turn: turn.facts.wants_schema and turn.event.structured_output is None,
         e.StructuredOutputError,
@@ -230,6 +236,8 @@ def _error_fields(error: type[e.TurnError], turn: _Turn) -> dict[str, Any]:
 def _when(turn: _Turn) -> dict[str, Any]:
     """When a rate limit is over, and whether it is worth waiting for."""
     resets_at = turn.facts.resets_at
+    if resets_at is not None and not 0 < resets_at < _LAST_SECOND:  # nonsense, NaN too
+        resets_at = None
     wait = None if resets_at is None else max(0.0, resets_at - turn.facts.now)
     usage_limit = "usage_limit_reached" in turn.words
     soon = wait <= RETRY_HORIZON if wait is not None else not usage_limit

@@ -197,7 +197,7 @@ class Event:
     def __str__(self) -> str:
         """The human text: of a result the answer, of a tool call its name and input."""
         if self.type == TOOL_USE:
-            return f"{self.tool_name}({json.dumps(self.tool_input, ensure_ascii=False)})"
+            return printable(f"{self.tool_name}({json.dumps(self.tool_input, ensure_ascii=False)})")
         return self.result or self.text or "; ".join(self.errors)
 
     @property
@@ -257,6 +257,18 @@ def make(fields: dict[str, Any]) -> Event:
 def changed(event: Event, **changes: Any) -> Event:
     """A copy of `event` with some fields replaced; it shares the line."""
     return make({**event.__getstate__(), **changes})
+
+
+def printable(text: str) -> str:
+    """The same with U+FFFD for each half of a surrogate pair that stands alone.
+
+    JSON can say them and the CLI does, as escapes. Left as they are, every `print` would raise.
+    """
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _decoded(raw: str) -> dict[str, Any]:

@@ -129,6 +129,7 @@ class Call:
 
     @property
     def prompt(self) -> str:
+        """What was written to stdin, as text."""
         return self.stdin.decode("utf-8", "replace")
 
     @property

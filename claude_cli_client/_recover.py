@@ -1,0 +1,100 @@
+"""What can still be read of a damaged result line: it is worth more than the rest of the turn.
+
+Pure. Used only for lines that are no JSON object as they stand: a newline got lost, other output
+was printed into the line, a part of it is missing.
+
+One rule above all: a failure must never come out as a success. So a success is believed only where
+it stands for certain among the line's own fields. A tool's input, which the line repeats in
+`permission_denials`, may hold an object that looks like a result; once the brackets no longer say
+what is nested in what (`doubtful`), everything that speaks of success is ignored, and an
+`is_error: true` counts wherever it is found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+# Not strict: a raw control character in the answer does not cost the answer.
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
+_NO_JSON: Final = (ValueError, StopIteration, RecursionError)
+
+# Quotes inside of JSON strings are escaped, so these can only be real keys and values.
+_MARKS: Final = ('"type":"result"', '"subtype":"', '"session_id":"')
+_KEY: Final = re.compile(r'\s*[{,]\s*"(\w+)":')
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+_SCALAR_END: Final = re.compile(r"[,}\]]")
+# Each failure costs a look at the rest of the line, which may be huge.
+_MAX_FAILURES: Final = 50
+
+
+def recover(text: str) -> Json | None:
+    """The fields of a damaged result line that can be read; None if it is not one."""
+    text = text.lstrip()
+    if not all(mark in text for mark in _MARKS):
+        return None
+    while text.startswith("{"):
+        try:
+            value, end = _scan(text, 0)
+        except _NO_JSON:
+            return _field_by_field(text)
+        text = text[end:].lstrip()
+        if value.get("type") == "result":
+            # Before one of these it was not the line's own object, but one nested in it.
+            return None if text.startswith((",", ":", "]", "}", '"')) else value
+    return None
+
+
+def _field_by_field(text: str) -> Json | None:
+    certain: Json = {}
+    doubtful: Json = {}
+    found, at, failures, failed = certain, 0, 0, False
+    while failures < _MAX_FAILURES:
+        match = _KEY.match(text, at)
+        if match is None:
+            if text[at:].strip() in ("", "}"):
+                break
+            if text.startswith("}", at):  # closed too early: what was read may have been nested
+                doubtful, certain = {**doubtful, **certain}, {}
+            found = doubtful
+            match = _KEY.search(text, at)
+            if match is None:
+                break
+        key, at = match[1], match.end()
+        try:
+            found[key], at = _scan(text, at)
+            failed = failed or (key == "is_error" and found[key] is True)
+        except _NO_JSON:
+            failures += 1
+            end = _skipped(text, at) if found is certain else -1
+            if end < 0:
+                found = doubtful
+            else:
+                at = end
+    data = {**doubtful, **certain}
+    if data.get("type") != "result":
+        return None
+    completed = certain.get("is_error", certain.get("terminal_reason") != "completed") is False
+    data["is_error"] = failed or not completed
+    return data
+
+
+def _skipped(text: str, at: int) -> int:
+    """Where the unreadable value at `at` ends; -1 where its brackets do not match."""
+    opened: list[str] = []
+    for match in _TOKEN.finditer(text, at):
+        if not opened and match.start() > at:  # neither a string nor brackets
+            break
+        token = match[0]
+        if token in "[{":
+            opened.append(token)
+        elif token in "]}" and (not opened or opened.pop() + token not in ("[]", "{}")):
+            return -1
+        if not opened:
+            return match.end()
+    end = _SCALAR_END.search(text, at)
+    return -1 if opened or end is None else end.start()

@@ -1,0 +1,317 @@
+"""The shape of the package: who may import whom, what the pure part may use, how long things are.
+
+This is the architecture document. A module that is not in LAYERS is a failure: put it there.
+"""
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+import claude_cli_client
+from claude_cli_client import testing
+
+PACKAGE = Path(claude_cli_client.__file__).parent
+MODULES = {path.stem: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.glob("*.py"))}
+
+# Imports go down, or stay in their layer; never up.
+LAYERS = {
+    0: "errors events totals _log",
+    1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict",
+    2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel",
+    3: "_pool _launch _map _places run client",
+    4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps "
+    "_doctor _progress _run_program __main__ __init__",
+}
+LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
+
+# All that layers 0 and 1 may import. No thread, clock, file, process, socket or signal is among it.
+PURE = {"__future__", "collections", "dataclasses", "json", "math", "re", "typing", "typing_extensions"}
+# Imported inside of functions, for what is rare.
+PURE_LATER = {"_log": {"logging"}, "_argv": {"shlex"}, "_merge": {"difflib"}}
+IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "breakpoint", "__import__"}
+
+MAX_MODULE = 450
+MAX_FUNCTION = 40
+
+_EXPORTS = """
+ACCEPT_EDITS API_ERROR APIConnectionError AUTO AuthenticationError BYPASS_PERMISSIONS BillingError BudgetExceededError
+CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError ConcurrencyError
+DONT_ASK ERROR Event HOOK INIT InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError
+ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode ProcessError PromptTooLongError RATE_LIMIT RESULT
+RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError SessionInUseError
+SlotTimeoutError StaleSessionError StartError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT
+TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT
+TOOL_USE Totals TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ find_cli
+is_stale_session parse_line replay
+"""
+EXPORTS = _EXPORTS.split()
+
+
+class Import(typing.NamedTuple):
+    name: str  # of the module; of one of ours without the package
+    ours: bool
+    later: bool  # inside of a function
+    line: int
+
+
+def imports(tree):
+    """What a module imports when it runs; what stands under TYPE_CHECKING is left out."""
+    found = []
+
+    def visit(node, later):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for part in node.orelse:
+                visit(part, later)
+            return
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name.split(".")[0], False, later, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                names = [node.module] if node.module else [alias.name for alias in node.names]
+                ours = [name if name in MODULES else "__init__" for name in names]
+                found.extend(Import(name, True, later, node.lineno) for name in ours)
+            else:
+                found.append(Import((node.module or "").split(".")[0], False, later, node.lineno))
+        inside = later or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for part in ast.iter_child_nodes(node):
+            visit(part, inside)
+
+    visit(tree, False)
+    return found
+
+
+IMPORTS = {name: imports(tree) for name, tree in MODULES.items()}
+
+
+# --- layers -----------------------------------------------------------------------------------------
+
+
+def test_every_module_has_a_layer():
+    """A new module must be put into a layer, and a name that is gone taken out."""
+    assert set(MODULES) == set(LAYER)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name):
+    """No module imports from a layer above its own, at its top or inside of a function."""
+    up = [
+        f"{name}.py:{found.line} imports {found.name} of layer {LAYER[found.name]}"
+        for found in IMPORTS[name]
+        if found.ours and found.name != "__init__" and LAYER[found.name] > LAYER.get(name, 9)
+    ]
+    assert not up
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("__main__", "_doctor")])
+def test_nobody_imports_the_package_itself(name):
+    """The package imports its modules; a module that imports the package closes a circle."""
+    assert not [f"{name}.py:{found.line}" for found in IMPORTS[name] if found.ours and found.name == "__init__"]
+    assert not [found for found in IMPORTS[name] if found.name == "claude_cli_client"]
+
+
+def test_no_circles():
+    """Following the imports at the top of modules never comes back."""
+    below = {
+        name: {found.name for found in IMPORTS[name] if found.ours and not found.later and found.name != "__init__"}
+        for name in MODULES
+    }
+    left = dict(below)
+    while left:
+        ready = [name for name, names in left.items() if not names & left.keys()]
+        assert ready, f"a circle among {sorted(left)}"
+        for name in ready:
+            del left[name]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if LAYER.get(name, 9) <= 1])
+def test_pure_modules_import_only_what_is_pure(name):
+    """No thread, clock, file or process in layers 0 and 1."""
+    foreign = [found for found in IMPORTS[name] if not found.ours and found.name not in PURE]
+    assert not [found for found in foreign if not found.later or found.name not in PURE_LATER.get(name, ())]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if LAYER.get(name, 9) <= 1])
+def test_pure_modules_call_nothing_impure(name):
+    """Nor do they open, print or run anything by a builtin."""
+    calls = {
+        node.func.id
+        for node in ast.walk(MODULES[name])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & IMPURE_CALLS
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_asyncio(name):
+    """No event loop anywhere, and nothing to await."""
+    assert not [found for found in IMPORTS[name] if found.name == "asyncio"]
+    assert not [node for node in ast.walk(MODULES[name]) if isinstance(node, (ast.AsyncFunctionDef, ast.Await))]
+
+
+# --- sizes and docstrings ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_short(name):
+    """At most 450 lines."""
+    assert len((PACKAGE / f"{name}.py").read_text("utf-8").splitlines()) <= MAX_MODULE
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_say_what_they_are(name):
+    """Each begins with a docstring."""
+    assert ast.get_docstring(MODULES[name])
+
+
+def code_lines(function, source):
+    """The lines of a function that have code: no docstring, blank line or comment."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    first, last = (body[0].lineno, function.end_lineno) if body else (1, 0)
+    return sum(1 for text in source[first - 1 : last] if text.strip() and not text.strip().startswith("#"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_functions_are_short(name):
+    """At most 40 lines of code."""
+    source = (PACKAGE / f"{name}.py").read_text("utf-8").splitlines()
+    functions = [node for node in ast.walk(MODULES[name]) if isinstance(node, ast.FunctionDef)]
+    assert not {node.name: size for node in functions if (size := code_lines(node, source)) > MAX_FUNCTION}
+
+
+def described(holder):
+    """The public callables and properties of a class, its own and inherited from the package."""
+    for base in holder.__mro__:
+        for name, value in vars(base).items():
+            target = value.fget if isinstance(value, property) else value
+            if str(getattr(target, "__module__", "")).startswith("claude_cli_client") and not name.startswith("_"):
+                yield f"{holder.__name__}.{name}", target
+
+
+@pytest.mark.parametrize("module", [claude_cli_client, testing])
+def test_public_callables_have_docstrings(module):
+    """What users can call says what it does, methods and properties too."""
+    silent = []
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isroutine(value) or inspect.isclass(value):
+            silent += [name] * (not inspect.getdoc(value))
+        if inspect.isclass(value):
+            silent += [path for path, target in described(value) if not inspect.getdoc(target)]
+    assert not silent
+
+
+# --- the surface ------------------------------------------------------------------------------------
+
+
+def test_exports():
+    """What the package exports is pinned: a change here is a change for users."""
+    assert sorted(claude_cli_client.__all__) == sorted(EXPORTS)
+    assert len(claude_cli_client.__all__) == len(set(EXPORTS))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_export_exists(name):
+    """Each can be had, also those that are imported on first use, and `dir` lists it."""
+    assert getattr(claude_cli_client, name) is not None
+    assert name in dir(claude_cli_client)
+
+
+def test_no_other_names():
+    """A wrong name is an AttributeError, as in any module."""
+    with pytest.raises(AttributeError, match="Clientt"):
+        claude_cli_client.Clientt  # noqa: B018 - the look-up is the test
+
+
+def test_star_import():
+    """`from claude_cli_client import *` gives exactly the exports."""
+    names = {}
+    exec("from claude_cli_client import *", names)
+    assert set(names) - {"__builtins__"} == set(EXPORTS)
+
+
+def test_options_can_be_resolved():
+    """Type checkers at run time (pydantic, typeguard) can read the options."""
+    hints = typing.get_type_hints(claude_cli_client.RunOptions)
+    assert {"model", "resume", "timeout"} <= set(hints)
+
+
+# --- import -----------------------------------------------------------------------------------------
+
+# The modules that we say we need; what they bring with them is theirs.
+NEEDED = "subprocess json threading queue dataclasses selectors typing"
+# What an import of ours may bring beside them.
+SMALL = {"__future__"}
+_SLOW = """
+asyncio logging tempfile pathlib uuid typing_extensions random secrets shutil socket ssl email http urllib argparse
+difflib shlex glob multiprocessing concurrent ctypes decimal importlib.metadata importlib.resources pprint unittest
+"""
+SLOW = _SLOW.split()
+
+LOOK = """
+import json, sys
+sys.path.insert(0, {root!r})
+before = set(sys.modules)
+import {needed}
+with_needed = set(sys.modules)
+import claude_cli_client
+import os, threading
+children = ""
+try:
+    children = open("/proc/self/task/%d/children" % os.getpid()).read()
+except OSError:
+    pass
+print(json.dumps([
+    sorted(set(sys.modules) - with_needed),
+    sorted(set(sys.modules) - before),
+    threading.active_count(),
+    children.split(),
+    len(os.listdir("/dev/fd")),
+]))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported():
+    """What a fresh interpreter has after `import claude_cli_client`; without site, which imports things too."""
+    code = LOOK.format(root=str(PACKAGE.parent), needed=NEEDED.replace(" ", ", "))
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_import_brings_little(imported):
+    """Beside the standard modules that we need, nothing of weight is imported."""
+    added = [name for name in imported[0] if not name.startswith("claude_cli_client")]
+    assert set(added) <= SMALL
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_import_leaves_out_what_is_slow(name, imported):
+    """What takes milliseconds to import, and is not needed for a turn, is imported on first use."""
+    assert name not in imported[1]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if LAYER.get(name, 9) <= 3])
+def test_inspect_is_not_ours(name):
+    """`inspect` is imported by `dataclasses` in older Pythons; none of our modules needs it."""
+    assert not [found for found in IMPORTS[name] if found.name == "inspect"]
+
+
+def test_import_leaves_out_what_a_turn_does_not_need(imported):
+    """Modules beyond the core are imported on first use."""
+    ours = {name.partition(".")[2] for name in imported[0] if name.startswith("claude_cli_client.")}
+    assert not {name for name in ours if LAYER[name] > 3}
+    assert not ours & {"totals", "_recover", "_argv", "_merge", "_launch"}
+
+
+def test_import_starts_nothing(imported):
+    """No thread, no child, no descriptor beside the three and the one that lists them."""
+    threads, children, descriptors = imported[2:]
+    assert (threads, children) == (1, [])
+    assert descriptors <= 4
