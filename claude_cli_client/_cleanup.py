@@ -14,11 +14,12 @@ environments cannot be read there.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from . import _fork
@@ -33,6 +34,8 @@ PROC = "/proc"
 # A sweep repeats until it finds nothing, because what it kills may have forked meanwhile; a
 # fork bomb must not keep us for ever.
 _SWEEPS = 20
+# Seconds for what was killed to be dead: it takes a millisecond, and longer only in the kernel.
+_DYING = 0.5
 
 
 Found = tuple[int, str]  # a process, and when it started in the kernel's ticks ("" where unknown)
@@ -64,8 +67,7 @@ def descendants(pid: int) -> list[Found]:
 
 def kill(found: Iterable[Found]) -> None:
     """SIGKILL each of these, if it is still the process that was found."""
-    for pid, started in found:
-        _signal_checked(pid, lambda pid=pid, started=started: start_time(pid) == started)  # type: ignore[misc]
+    _end({pid: lambda pid=pid, started=started: start_time(pid) == started for pid, started in found})  # type: ignore[misc]
 
 
 def sweep(run_id: str) -> int:
@@ -82,8 +84,7 @@ def sweep(run_id: str) -> int:
         clean = 0 if pids or unclear else clean + 1
         if clean == 2:
             break
-        for pid in pids:
-            _signal_checked(pid, lambda pid=pid: carries_marker(pid, run_id))  # type: ignore[misc]
+        _end({pid: lambda pid=pid: carries_marker(pid, run_id) for pid in pids})  # type: ignore[misc]
         total += len(pids)
         if unclear:
             time.sleep(0.001)  # an exec takes as long
@@ -146,27 +147,42 @@ def _is_in_exec(pid: int) -> bool:
 _MARKER_ENTRY = f"\0{MARKER}=".encode()
 
 
-def _signal_checked(pid: int, is_still_it: Callable[[], bool]) -> None:
-    try:
-        fd = os.pidfd_open(pid)
-    except AttributeError:  # not Linux
-        fd = -1
-    except OSError as error:
-        if isinstance(error, ProcessLookupError):
-            return
-        fd = -1
-    try:
-        if not is_still_it():
-            return
-        if fd >= 0:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
-        else:
-            os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # gone meanwhile, or it changed its user: then it is not ours to end
-    finally:
+def _end(checks: Mapping[int, Callable[[], bool]]) -> None:
+    """SIGKILL each process whose check says that it is the one that was meant; wait until they are gone.
+
+    Waiting is bounded, and only where there are pidfds: a dying process is not visible in any other
+    way that is certain.
+    """
+    killed = []
+    for pid, is_still_it in checks.items():
+        fd = _pidfd(pid)
+        try:
+            if not is_still_it():
+                pass
+            elif fd < 0:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                killed.append(fd)
+                continue
+        except (ProcessLookupError, PermissionError):
+            pass  # gone meanwhile, or it changed its user: then it is not ours to end
         if fd >= 0:
             os.close(fd)
+    until = time.monotonic() + _DYING
+    for fd in killed:
+        death = select.poll()
+        death.register(fd, select.POLLIN)
+        death.poll(max(0.0, until - time.monotonic()) * 1000)
+        os.close(fd)
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor of the process, which no recycled number can fool; -1 where there is none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or too old; or it is gone
+        return -1
 
 
 # --- reading the process table --------------------------------------------------------------------

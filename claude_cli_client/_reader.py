@@ -48,6 +48,7 @@ def read(channel: Channel) -> None:
     if not channel.claim():
         return
     try:
+        channel.wake.open()
         reader = Reader(channel)
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
         channel.release()

@@ -5,8 +5,9 @@ Pure. A run feeds it as lines arrive, `replay` from an archive; both get the sam
 What a turn ends with is decided here, and only here:
 
 * The *answer* is the first `result` line that our prompt caused: no `origin`, and no other such
-  line before it, lost ones included (`result_index`). It is held back, because the CLI prints lines behind it and the terminal event comes
-  last. Every other `result` line becomes a `task_result` and passes through.
+  line before it, lost ones included (`result_index`). It is held back, because the CLI prints lines
+  behind it and the terminal event comes last. Every other `result` line becomes a `task_result`
+  and passes through.
 * Without an answer the terminal event is made up: type `error`, with the subtype that says why.
 * Its `result` falls back to the text of the last message where the CLI left it out, left it
   empty, or gave only the last of several text blocks of one message.

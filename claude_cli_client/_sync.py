@@ -64,6 +64,15 @@ class WakeUp:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._era = _fork.era
+        self.fd = self._write_fd = -1
+
+    def open(self) -> None:
+        """By the thread that polls, which is never the main one.
+
+        Not in the constructor: on the user's thread Ctrl-C may come between the system call and the
+        name for its result, and then nobody closes it.
+        """
         with _fork.listing:
             if sys.platform == "linux" and hasattr(os, "eventfd"):
                 self.fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -72,12 +81,11 @@ class WakeUp:
                 os.set_blocking(self.fd, False)
                 os.set_blocking(self._write_fd, False)
             _fork.descriptors.update((self.fd, self._write_fd))
-        self._era = _fork.era
-        self._closed = False
 
     def set(self) -> None:
+        """Wake it. Before `open` nothing happens: it looks at its flags before it waits."""
         with self._lock:
-            if not self._closed:
+            if self._write_fd >= 0:
                 try:
                     os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")  # an eventfd takes 8 bytes
                 except BlockingIOError:
@@ -97,11 +105,7 @@ class WakeUp:
         if self._era is not _fork.era:
             return
         with _fork.listing, self._lock:  # in this order: a finaliser may call `set` where `listing` is held
-            if not self._closed:
-                self._closed = True
-                for fd in {self.fd, self._write_fd}:
-                    _fork.close(fd)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_closed"):  # dropped before anybody polled it
-            self.close()
+            fds = {self.fd, self._write_fd} - {-1}
+            self.fd = self._write_fd = -1
+            for fd in fds:
+                _fork.close(fd)

@@ -159,6 +159,8 @@ class Client:
         from ._launch import merge
         from ._map import Map
 
+        if isinstance(prompts, str):
+            raise TypeError("map takes prompts, and a string is a single one: give a list of it, or use ask")
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         given = {**limits, **options}
         merge(self._defaults, given)  # a wrong option is told here, not at the first prompt

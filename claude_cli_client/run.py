@@ -16,10 +16,12 @@ from time import monotonic
 from types import TracebackType
 
 from . import _cleanup, _fork
-from ._channel import Channel
+from ._channel import Batch, Channel
 from ._sync import LONG, Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
+
+_SLICE = 0.5  # seconds
 
 # The longest way from a cancel to a run's end: the ladder's grace (3 s), a leader that does not die
 # of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
@@ -83,21 +85,17 @@ class Run(Iterator[Event]):
         if self._consumers.setdefault("consumer", me) != me:
             raise ConcurrencyError("another thread is consuming this run; one at a time")
         _cleanup.end_with_interpreter()
-        until = None if timeout is None else monotonic() + timeout
         try:
-            while True:
-                left = None if until is None else min(max(0.0, until - monotonic()), LONG)
-                item = self._channel.events.get(timeout=left)
-                if item is None:
-                    self._consumed_all = True
-                    return None
-                size, events = item
-                self._channel.consumed += size
-                self._batch = batch = iter(events)
-                for event in batch:
-                    if event.is_terminal:
-                        self._terminal = event
-                    return event
+            item = self._wait(Deadline(timeout))
+            if item is None:
+                return self._finished()
+            size, events = item
+            self._channel.consumed += size
+            self._batch = batch = iter(events)
+            event = next(batch)  # no batch is empty
+            if event.is_terminal:
+                self._terminal = event
+            return event
         except Empty:
             return None
         except KeyboardInterrupt:
@@ -105,6 +103,34 @@ class Run(Iterator[Event]):
             raise
         finally:
             self._consumers.pop("consumer", None)
+
+    def _wait(self, deadline: Deadline) -> Batch | None:
+        """The next item of the queue. Raises `Empty` when none came in time.
+
+        Ctrl-C right behind the `get` takes an item away, and if that was the mark of the end, none
+        comes any more. So after an interrupt the end is seen by the channel, too, in slices.
+        """
+        events = self._channel.events
+        if not self._interrupted:
+            left = deadline.left()
+            return events.get(timeout=None if left is None else min(left, LONG))
+        while True:
+            left = deadline.left()
+            try:
+                return events.get(timeout=_SLICE if left is None else min(left, _SLICE))
+            except Empty:
+                if self._channel.has_ended and events.empty():
+                    return None
+                if left is not None and left <= _SLICE:
+                    raise
+
+    def _finished(self) -> Event | None:
+        """The end of the queue; once the terminal event, if Ctrl-C took it away."""
+        self._consumed_all = True
+        if self._terminal is None:
+            self._terminal = self._channel.terminal
+            return self._terminal
+        return None
 
     def _interrupt(self) -> None:
         """Ctrl-C: end the run; the second one does not wait for the CLI's own clean-up."""
@@ -130,7 +156,7 @@ class Run(Iterator[Event]):
         while not self._consumed_all:
             left = deadline.left()
             event = self.next_event(left) if left is not None else next(self, None)
-            if event is None and not self._consumed_all:
+            if event is None and not self._consumed_all:  # not over, so it is the time that is up
                 raise TimeoutError(f"the turn has no result after {timeout} s; the run goes on")
         error = self.error()
         if error is not None:
