@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import errors as _errors
+from . import events as _events
+from . import options as _options
 from .client import Client
 from .discovery import find_cli
 from .errors import *  # noqa: F403 - its __all__ is the tree of exceptions
-from .errors import __all__ as _errors
 from .events import *  # noqa: F403 - Event and the constants of its types
-from .events import __all__ as _events
 from .options import *  # noqa: F403 - RunOptions and the constants of its values
-from .options import __all__ as _options
 from .run import Run
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ __all__ = [
     "parse_line",
     "replay",
 ]
-__all__ += [*_errors, *_events, *_options]
+# Three lines in this form, which type checkers understand.
+__all__ += _errors.__all__
+__all__ += _events.__all__
+__all__ += _options.__all__
 
 _LATER = {
     "Capacity": "totals",

@@ -60,12 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             args = _parser().parse_args(argv)
             return int(args.command(args))
     except ReaderGone:
-        _silence_stdout()
         return PIPE_CLOSED
     except _Ended as ended:
         return 128 + ended.number
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    finally:
+        _flush_stdout()
 
 
 @contextlib.contextmanager
@@ -87,12 +88,16 @@ def _signals_as_exceptions() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _silence_stdout() -> None:
-    """What is left in the buffer must not raise again when the interpreter flushes it at exit."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+def _flush_stdout() -> None:
+    """What cannot be written has been told by now: it must not raise again when the interpreter
+    flushes the buffer at exit, which makes the exit code 120."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 # --- commands

@@ -40,10 +40,10 @@ API_FAILURES: dict[int | str, tuple[str, str, str]] = {
     404: ("model_not_found", "not_found_error", "There's an issue with the selected model. It may not exist."),
     413: ("invalid_request", "request_too_large", "Request too large (max 32MB)."),
     429: ("rate_limit", "rate_limit_error", "API Error: Request rejected (429) · rate limit"),
-    500: ("server_error", "api_error", "API Error: 500 internal error. This is a server-side issue, usually temporary."),
-    503: ("server_error", "api_error", "API Error: 503 unavailable. This is a server-side issue, usually temporary."),
-    529: ("server_error", "overloaded_error", "API Error: 529 overloaded. This is a server-side issue, usually temporary."),
-    "connection": ("server_error", "", "API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)"),
+    500: ("server_error", "api_error", "API Error: 500 internal error. Usually temporary."),
+    503: ("server_error", "api_error", "API Error: 503 unavailable. Usually temporary."),
+    529: ("server_error", "overloaded_error", "API Error: 529 overloaded. Usually temporary."),
+    "connection": ("server_error", "", "API Error: Connection refused (ECONNREFUSED)"),
 }  # fmt: skip
 
 

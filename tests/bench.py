@@ -244,20 +244,25 @@ def _median(values: list[float]) -> float:
 # --- what the CLI says: seeded, so the same bytes each time
 
 
-def write_corpora(folder: Path) -> None:
+def write_corpus(name: str, path: Path) -> None:
     import random
 
-    chance = random.Random(20260101)
+    chance = random.Random(name)
     names = ("init", "delta", "thinking", "text", "tool_use", "tool_result", "result")
     rows = (HERE / "data" / "bench" / "lines.jsonl").read_text(encoding="utf-8").splitlines()
     lines = dict(zip(names, rows, strict=True))
-    words = ["the", "of", "a", "def", "return", "error", "file", "line", "test", "path", "for", "None", "self", "import"]
+    words = [
+        "the", "of", "a", "def", "return", "error", "file", "line", "test", "path", "for", "None", "self", "import",
+    ]  # fmt: skip
     rare = ["naïve", "→", "日本語", "“quoted”", "🙂", '"', "\\", "\t"]
 
-    def prose(size: int) -> str:
+    def prose(size: int, share: float = 0.3) -> str:
+        """About what a model or a tool writes. A character beyond Latin-1 makes a Python text two or
+        four times as big, so only a `share` of the texts has them, as in life."""
         parts, length = [], 0
+        rarely = 0.03 if chance.random() < share else 0.0
         while length < size:
-            word = chance.choice(words if chance.random() < 0.97 else rare)
+            word = chance.choice(rare if chance.random() < rarely else words)
             word += "\n" if chance.random() < 0.1 else " "
             parts.append(word)
             length += len(word)
@@ -273,9 +278,9 @@ def write_corpora(folder: Path) -> None:
         line["uuid"] = f"{chance.getrandbits(32):08x}-5d34-480a-b178-f6ce8d32f843"
         return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
-    def tool_result(size: int) -> str:  # the CLI says the output twice
+    def tool_result(size: int, share: float = 0.3) -> str:  # the CLI says the output twice
         content = ("message", "content", 0, "content")
-        return filled("tool_result", content, ("tool_use_result", "stdout"), text=prose(size // 2))
+        return filled("tool_result", content, ("tool_use_result", "stdout"), text=prose(size // 2, share))
 
     def delta() -> str:
         return filled("delta", ("event", "delta", "text"), text=prose(chance.randint(3, 20)))
@@ -294,16 +299,23 @@ def write_corpora(folder: Path) -> None:
         "short": iter([lines["text"]]),
         "stream": (delta() for _ in range(20_000)),
         "mixed": mixed(),
-        "huge": (tool_result(920_000 + 77_000 * number) for number in range(50)),  # 1 to 5 MB with what is escaped
+        # 1 to 5 MB with what is escaped; every other one with rare characters, whatever the seed
+        "huge": (tool_result(1_005_000 + 75_700 * number, share=number % 2) for number in range(50)),
     }
-    for name, body in bodies.items():
-        with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as file:
-            file.write(lines["init"] + "\n")
-            file.writelines(line + "\n" for line in body)
-            file.write(lines["result"] + "\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(lines["init"] + "\n")
+        file.writelines(line + "\n" for line in bodies[name])
+        file.write(lines["result"] + "\n")
 
 
 # --- rounds and tables
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 class Bench:
@@ -317,7 +329,7 @@ class Bench:
         self.fakes: list[Any] = []
         self.peers = {"floor": sys.executable, "ours": sys.executable}
         sdk = os.environ.get("BENCH_SDK_PYTHON", sys.executable)
-        if self.compiled and not subprocess.run([sdk, "-c", "import claude_agent_sdk"], capture_output=True).returncode:
+        if self.compiled and _succeeds([sdk, "-c", "import claude_agent_sdk"]):
             self.peers["sdk"] = sdk
         # A short, clean environment: nothing of an outer Claude Code session, byte code is written.
         self.env = {
@@ -330,18 +342,20 @@ class Bench:
     def _compile(self) -> str:
         program = str(self.folder / "claude")
         for how in (["-static"], []):  # a static program starts faster
-            command = [os.environ.get("CC", "cc"), "-O2", *how, "-o", program, str(HERE / "bench_cli.c")]
-            try:
-                if subprocess.run(command, capture_output=True).returncode == 0:
-                    return program
-            except OSError:
-                break
+            if _succeeds([os.environ.get("CC", "cc"), "-O2", *how, "-o", program, str(HERE / "bench_cli.c")]):
+                return program
         print("no C compiler: the CLI is a FakeCLI, short turns and latency are not judged\n")
         return ""
 
+    def corpus(self, name: str) -> Path:
+        path = self.folder / f"{name}.jsonl"
+        if not path.exists():
+            write_corpus(name, path)
+        return path
+
     def cli(self, corpus: str, **how: int) -> tuple[str, dict[str, str]]:
         """The program to start, and the variables that tell it what to do."""
-        file = self.folder / f"{corpus}.jsonl"
+        file = self.corpus(corpus)
         if self.compiled:
             return self.compiled, {"BENCH_FILE": str(file), **{f"BENCH_{k.upper()}": str(v) for k, v in how.items()}}
         from claude_cli_client import testing as fake
@@ -360,6 +374,8 @@ class Bench:
         for number in range((rounds or self.rounds) + warm):
             for name, python in peers.items():
                 given = {**job, "modules": job["modules"][name]} if "modules" in job else job
+                if name == "sdk" and job["what"] == "cancel":
+                    given = {**job, "turns": 1}  # each takes 5 s
                 figures = self.once(name, python, given, env or {})
                 if number or not warm:
                     found[name].append(figures)
@@ -390,20 +406,18 @@ class Bench:
         shown = {p: f"{_median([f[key] for f in rows]) * scale:.4g} {unit}" for p, rows in found.items()}
         ratio = {p: self.paired(found, p, key, lambda a, b: a / b) for p in found}
         value = {
-            "ratio": lambda: ratio["ours"],
-            "difference": lambda: self.paired(found, "ours", key, lambda a, b: a - b) * scale,
-            "own": lambda: _median([f[key] for f in found["ours"]]) * scale,
-        }[judge]()
+            "ratio": ratio["ours"],
+            "difference": self.paired(found, "ours", key, lambda a, b: a - b) * scale,
+            "own": _median([figures[key] for figures in found["ours"]]) * scale,
+        }[judge]
         says = ""
         if target is not None and how.get("judged", True):
             says = "PASS" if value <= target else "FAIL"
             self.missed += says == "FAIL"
         limit = {"ratio": f"{target}", "difference": f"floor + {target} {unit}", "own": f"{target} {unit}"}[judge]
-        cells = [
-            name, shown.get("floor", "-"), shown["ours"], shown.get("sdk", "-"),
-            f"{ratio['ours']:.2f}" if "floor" in found else "-", f"{ratio['sdk']:.2f}" if "sdk" in found else "-",
-            limit if target is not None else "", says,
-        ]  # fmt: skip
+        shares = [f"{ratio[p]:.2f}" if {p, "floor"} <= found.keys() else "-" for p in ("ours", "sdk")]
+        figures = [shown.get(p, "-") for p in ("floor", "ours", "sdk")]
+        cells = [name, *figures, *shares, limit if target is not None else "", says]
         print("| " + " | ".join(cells) + " |", flush=True)
 
     @staticmethod
@@ -420,20 +434,21 @@ class Bench:
         found = self.run({"what": "import", "modules": modules}, rounds=3 * self.rounds)
         self.row("import", found, "wall", "ms", scale=1e3, target=1.25)
 
-    def throughput(self, corpus: str, title: str, target: float) -> None:
-        size = (self.folder / f"{corpus}.jsonl").stat().st_size / 1e6
+    def throughput(self, corpus: str, title: str, target: float, turns: int = 1) -> None:
+        """Several turns one after the other where one takes 20 ms: the scheduler's noise is as long."""
+        size = self.corpus(corpus).stat().st_size / 1e6
         program, env = self.cli(corpus)
-        found = self.run({"what": corpus, "cli": program}, env)
+        found = self.run({"what": corpus, "cli": program, "turns": turns}, env)
         count = int(found["ours"][0]["events"])
-        self.head(f"{title}: {size:.0f} MB, {count} events")
+        self.head(f"{title}: {size:.0f} MB, {count // turns} events")
         self.row("CPU per event", found, "cpu", "us", scale=1e6 / count, target=target)
-        self.row("wall", found, "wall", "ms", scale=1e3)
+        self.row("wall a turn", found, "wall", "ms", scale=1e3 / turns)
 
     def stream(self) -> None:
-        self.throughput("stream", "token stream", 1.0)
+        self.throughput("stream", "token stream", 1.0, turns=2)
 
     def mixed(self) -> None:
-        self.throughput("mixed", "mixed turn", 1.2)
+        self.throughput("mixed", "mixed turn", 1.2, turns=5)
 
     def huge(self) -> None:
         self.throughput("huge", "lines of 1 to 5 MB", 1.0)
@@ -458,10 +473,10 @@ class Bench:
 
     def cancel(self) -> None:
         self.head("from cancel to nothing left, median")
-        rows = (
+        rows: tuple[tuple[str, dict[str, int], int, int | None, str], ...] = (
             ("plain", {}, 20, 5, ""),
             # The SDK makes no process group: its children would stay.
-            ("5 children in the group", {"children": 5}, 20, 5, "sdk"),
+            ("5 children in the group", {"children": 5}, 20, None, "sdk"),
             # The floor would wait for ever. 3 s of grace, then 0.5 s for SIGKILL and the look around.
             ("SIGTERM ignored", {"deaf": 1}, 1, 3500, "floor"),
         )
@@ -472,10 +487,10 @@ class Bench:
             self.row(name, found, "cancel", "ms", scale=1e3, target=target, judge="own", judged=bool(self.compiled))
 
     def memory(self) -> None:
-        size = (self.folder / "huge.jsonl").stat().st_size / 1e6
+        size = self.corpus("huge").stat().st_size / 1e6
         self.head(f"peak memory: {size:.0f} MB in lines of 1 to 5 MB")
         program, env = self.cli("huge")
-        found = self.run({"what": "memory", "cli": program}, env, rounds=3, warm=False)
+        found = self.run({"what": "memory", "cli": program}, env, rounds=5, warm=False)
         self.row("fast consumer", found, "peak", "MB", target=1.25)
         found = self.run({"what": "memory", "cli": program, "nap": 0.03}, env, rounds=1, warm=False)
         self.row("consumer that sleeps 30 ms an event", found, "peak", "MB")
@@ -504,7 +519,6 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         bench = Bench(Path(name), args.rounds)
         try:
-            write_corpora(bench.folder)
             print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}\n")
             for what in args.what or known:
                 known[what](bench)
