@@ -76,8 +76,10 @@ class Pool:
                 self._held.add(slot)
                 return
             self._line.append(slot)
-        left = Deadline(timeout).left()
-        slot.opened.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX))
+        deadline = Deadline(timeout)
+        while not slot.opened.acquire(timeout=deadline.slice()):
+            if deadline.is_over():
+                break
         with self._lock:
             self._refuse_if_closed()
             if slot not in self._held:

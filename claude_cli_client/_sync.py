@@ -27,13 +27,23 @@ class Deadline:
         """Seconds left, never negative; None: no limit."""
         return None if self.at is None else max(0.0, self.at - time.monotonic())
 
+    def slice(self) -> float:
+        """Seconds for one wait in C on a thread that Ctrl-C may come to: never long.
+
+        A signal that comes just before such a wait is handled only when the wait ends (2 of 100 that
+        were sent at that moment). Whoever waits goes on until `is_over`.
+        """
+        left = self.left()
+        return _SLICE if left is None else min(left, _SLICE)
+
+    def is_over(self) -> bool:
+        return self.left() == 0.0
+
 
 class Latch:
     """Opens once and stays open. A lock that is held until then; it is waited for in C, in slices.
 
-    In slices for two reasons: a signal that comes just before the lock is waited for is handled
-    only after that (2 of 100 that were sent at that moment), and Ctrl-C right behind `acquire` keeps
-    the lock from the next one who waits.
+    Ctrl-C right behind `acquire` keeps the lock from the next one who waits: he sees the flag.
     """
 
     __slots__ = ("_lock", "_open")
@@ -52,16 +62,14 @@ class Latch:
         """Block until it opens, at most so long; whether it is open."""
         deadline = Deadline(seconds)
         while not self._open:
-            left = deadline.left()
-            if self._lock.acquire(timeout=_SLICE if left is None else min(left, _SLICE)):
+            if self._lock.acquire(timeout=deadline.slice()):
                 self._lock.release()  # the next one who waits
-            elif left is not None and left <= _SLICE:
+            elif deadline.is_over():
                 break
         return self._open
 
 
 _SLICE = 0.5  # seconds
-LONG = min(threading.TIMEOUT_MAX, 1e8)  # seconds; more is an OverflowError of `acquire` and `get`
 
 
 class WakeUp:

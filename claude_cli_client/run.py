@@ -17,11 +17,9 @@ from types import TracebackType
 
 from . import _cleanup, _fork
 from ._channel import Batch, Channel
-from ._sync import LONG, Deadline
+from ._sync import Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
-
-_SLICE = 0.5  # seconds
 
 # The longest way from a cancel to a run's end: the ladder's grace (3 s), a leader that does not die
 # of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
@@ -107,21 +105,17 @@ class Run(Iterator[Event]):
     def _wait(self, deadline: Deadline) -> Batch | None:
         """The next item of the queue. Raises `Empty` when none came in time.
 
-        Ctrl-C right behind the `get` takes an item away, and if that was the mark of the end, none
-        comes any more. So after an interrupt the end is seen by the channel, too, in slices.
+        Ctrl-C right behind the wait takes an item away. If that was the mark of the end, none comes
+        any more: then the end is seen by the channel.
         """
         events = self._channel.events
-        if not self._interrupted:
-            left = deadline.left()
-            return events.get(timeout=None if left is None else min(left, LONG))
         while True:
-            left = deadline.left()
             try:
-                return events.get(timeout=_SLICE if left is None else min(left, _SLICE))
+                return events.get(timeout=deadline.slice())
             except Empty:
                 if self._channel.has_ended and events.empty():
                     return None
-                if left is not None and left <= _SLICE:
+                if deadline.is_over():
                     raise
 
     def _finished(self) -> Event | None:
