@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Launch
-from ._checks import as_text, check_prompt
+from ._checks import as_text, check_prompt, is_path
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
 from ._merge import merge, needs_temporary_config, setting
+from ._objects import is_json_text
 from .discovery import locate
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ __all__ = ["as_text", "check_prompt", "merge", "prepare"]
 def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) -> Launch:
     """Everything that is known before the start, checked. Raises what the caller did wrong."""
     cwd = options.get("cwd")
-    if cwd is not None and not os.path.isdir(cwd):
-        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
+    _find_files(options, cwd)
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
     arguments = build_argv(options)
@@ -71,6 +71,23 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
         cli_path=cli,
         shown=lambda: shown_argv([*prefix, cli, *arguments]),
     )
+
+
+def _find_files(options: Mapping[str, Any], cwd: Any) -> None:
+    """What is named must be there: the CLI would end with words of its own, or pass over it."""
+    if cwd is not None and not os.path.isdir(cwd):
+        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
+    if options.get("command_prefix"):
+        return  # then it is looked for behind the border
+    for name in ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt"):
+        value = options.get(name)
+        named = is_path(value) or (name in _PATHS_AS_TEXT and isinstance(value, str) and not is_json_text(value))
+        if named and not os.path.exists(os.path.join(cwd or "", as_text(value))):
+            raise ValueError(f"{name} names a file that does not exist: {as_text(value)!r}")
+
+
+# Where a text that is no JSON is a path.
+_PATHS_AS_TEXT = ("settings", "mcp_servers", "agents")
 
 
 def _argument(part: Argument, folder: PrivateFolder) -> str:

@@ -48,6 +48,9 @@ ALIASES: Final[Mapping[str, str]] = {
         ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "observers", "store"),
         "an argument of Client(...), not of a run",
     ),
+    **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...), not of a run"),
+    "api_key": "env={'ANTHROPIC_API_KEY': ...}",
+    **dict.fromkeys(("max_tokens", "temperature", "top_p", "stop_sequences"), "no option: the CLI has none for it"),
     "session_store": "the argument store of Client(...), which comes with a later version",
     **dict.fromkeys(
         ("can_use_tool", "can_use_tools", "hooks", "literal", "verbatim_prompts"),
@@ -202,7 +205,7 @@ def needs_temporary_config(options: Mapping[str, Any]) -> bool:
 
 def _unknown(name: str) -> str:
     known = ALIASES.get(name) or _nearest(name)
-    hint = f"; here it is {known}" if name in ALIASES else f"; did you mean {known}?" if known else ""
+    hint = f"; here: {known}" if name in ALIASES else f"; did you mean {known}?" if known else ""
     return f"unknown option {name!r}{hint}"
 
 
@@ -210,5 +213,5 @@ def _nearest(name: str) -> str:
     import difflib
 
     snake = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)
-    near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES], n=1)
+    near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES], n=1, cutoff=0.7)
     return ALIASES.get(near[0], near[0]) if near else ""

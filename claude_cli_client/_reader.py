@@ -376,7 +376,7 @@ class Reader:
         self._channel.release()
 
     def _terminal_event(self) -> Event:
-        sentence = self._sentence or _how_it_ended(self._channel.exit_code)
+        sentence = self._sentence or _how_it_ended(self._channel.exit_code, self._channel.stderr)
         oversize = self._reducer.oversize
         if oversize is not None and self._subtype == "process":
             sentence += (
@@ -386,7 +386,7 @@ class Reader:
         return self._reducer.end(self._subtype, sentence, self._channel.exit_code)
 
 
-def _how_it_ended(exit_code: int | None) -> str:
+def _how_it_ended(exit_code: int | None, stderr: str) -> str:
     if exit_code is None:
         return "the CLI ended without a result; its exit code is unknown: somebody else reaped it"
     if exit_code < 0:
@@ -397,7 +397,8 @@ def _how_it_ended(exit_code: int | None) -> str:
         except ValueError:
             name = f"signal {-exit_code}"
         return f"the CLI was killed by {name} before it gave a result"
-    return f"the CLI ended without a result (exit code {exit_code})"
+    said = stderr.strip().rpartition("\n")[2]  # the last line of a refusal is its reason
+    return f"the CLI ended without a result (exit code {exit_code})" + (f": {said[:500]}" if said else "")
 
 
 _ACTIONS: Final[dict[str, Callable[[Reader], Any]]] = {

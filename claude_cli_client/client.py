@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from . import _fork
 from ._channel import Channel, Launch
@@ -24,6 +24,7 @@ from .run import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Literal
 
     from typing_extensions import Unpack
 
@@ -139,6 +140,32 @@ class Client:
         run.close()
         return answer
 
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str],
+        *,
+        return_exceptions: Literal[False] = False,
+        timeout: float | None = ...,
+        idle_timeout: float | None = ...,
+        start_timeout: float | None = ...,
+        slot_timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> Iterator[Event]: ...
+
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str],
+        *,
+        return_exceptions: bool,
+        timeout: float | None = ...,
+        idle_timeout: float | None = ...,
+        start_timeout: float | None = ...,
+        slot_timeout: float | None = ...,
+        **options: Unpack[TurnOptions],
+    ) -> Iterator[Event | Exception]: ...
+
     def map(
         self,
         prompts: Iterable[str],
@@ -149,7 +176,7 @@ class Client:
         start_timeout: float | None = _START_TIMEOUT,
         slot_timeout: float | None = _SLOT_TIMEOUT,
         **options: Unpack[TurnOptions],
-    ) -> Iterator[Event]:
+    ) -> Iterator[Any]:
         """The result of each prompt, in order, with up to `max_concurrent` turns at a time.
 
         Prompts are taken as slots come free, so they may be endless. A turn that fails raises when
@@ -163,7 +190,14 @@ class Client:
             raise TypeError("map takes prompts, and a string is a single one: give a list of it, or use ask")
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         given = {**limits, **options}
-        merge(self._defaults, given)  # a wrong option is told here, not at the first prompt
+        merged = merge(self._defaults, given)  # a wrong option is told here, not at the first prompt
+        if merged.get("session_id") or (
+            (merged.get("resume") or merged.get("continue_conversation")) and not merged.get("fork_session")
+        ):
+            raise ValueError(
+                "map runs its prompts side by side, and a session takes one at a time: leave out session_id, "
+                "and give fork_session=True with resume or continue_conversation"
+            )
         slot_limit = {**self._defaults, **given}.get("slot_timeout")
         start = functools.partial(self._start, given=given)
         return Map(self._pool, start, prompts, return_exceptions, slot_limit)

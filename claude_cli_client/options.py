@@ -18,8 +18,13 @@ __all__ = [
     "DONT_ASK",
     "MANUAL",
     "PLAN",
+    "Background",
+    "Effort",
     "PermissionMode",
+    "PermissionPrompts",
     "RunOptions",
+    "SettingSource",
+    "ThinkingMode",
     "TurnOptions",
 ]
 

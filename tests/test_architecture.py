@@ -43,7 +43,8 @@ _EXPORTS = """
 ACCEPT_EDITS API_ERROR APIConnectionError AUTO AuthenticationError BYPASS_PERMISSIONS BillingError BudgetExceededError
 CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError ConcurrencyError
 DONT_ASK ERROR Event HOOK INIT InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError
-ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode ProcessError PromptTooLongError RATE_LIMIT RESULT
+Background Effort ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode PermissionPrompts ProcessError
+SettingSource ThinkingMode PromptTooLongError RATE_LIMIT RESULT
 RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError SessionInUseError
 SlotTimeoutError StaleSessionError StartError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT
 TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT

@@ -398,3 +398,16 @@ def test_a_single_string_is_not_a_list_of_prompts(play):
     """It would be taken letter by letter, one turn each: refused before anything starts."""
     with pytest.raises(TypeError, match="single one"):
         Client(cli_path=play([result("x")]).path).map("one prompt")
+
+
+SESSION = "0d8b3a3e-3f4f-4f0e-9d8e-111111111111"
+
+
+@pytest.mark.parametrize("options", [{"session_id": SESSION}, {"resume": "title"}, {"continue_conversation": True}])
+def test_one_session_cannot_be_mapped_over(play, options):
+    """Its prompts would run side by side in one session: refused before anything starts; a fork each is fine."""
+    client = Client(cli_path=play([result("x")]).path)
+    with pytest.raises(ValueError, match="fork_session=True"):
+        client.map(["a"], **options)
+    if "session_id" not in options:
+        assert [event.result for event in client.map(["a"], fork_session=True, **options)] == ["x"]

@@ -33,6 +33,7 @@ from claude_cli_client.testing import (
     read_stdin,
     ready,
     result,
+    to_stderr,
     wait_for,
 )
 
@@ -629,3 +630,21 @@ def test_a_long_text_behind_a_command(play):
     with pytest.raises(ValueError, match="command_prefix"):
         Client(cli_path=fake.path).run("p", command_prefix=["/usr/bin/env"], system_prompt=LONG)
     assert fake.calls == []
+
+
+@pytest.mark.parametrize("option", ["settings", "mcp_servers", "agents"])
+@pytest.mark.parametrize("name", ["gone.json", "./gone.json"])
+def test_a_file_that_is_not_there(play, option, name):
+    """It is told before anything starts, with the option's name; the CLI would pass over some of them."""
+    fake = play([result("x")])
+    with pytest.raises(ValueError, match=f"{option} names a file that does not exist"):
+        Client(cli_path=fake.path).run("x", **{option: name})
+    assert fake.calls == []
+
+
+def test_the_reason_of_a_refusal_is_in_the_message(play):
+    """What the CLI said last on stderr stands in the message itself, not only among the details."""
+    fake = play([to_stderr("a warning\nError: that will not do\n"), exit_with(1)])
+    with pytest.raises(ProcessError) as caught:
+        Client(cli_path=fake.path).ask("x")
+    assert caught.value.message == "the CLI ended without a result (exit code 1): Error: that will not do"
