@@ -144,8 +144,7 @@ def _cli(place: Place) -> Iterator[Row]:
         path = discovery.locate(place.cli_path, place.environ)
     except CLINotFoundError as error:
         yield FAIL, error.message.partition(". Install it")[0].partition("\n")[0], _INSTALL
-        for where in error.searched:
-            yield NOTE, f"searched: {where}", ""
+        yield NOTE, f"searched: {', '.join(error.searched)}", ""
         return
     except (ClaudeError, ValueError) as error:
         yield FAIL, str(error), 'name a CLI that works: --cli-path, Client(cli_path="..."), CLAUDE_CLI_PATH'

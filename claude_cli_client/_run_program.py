@@ -79,11 +79,28 @@ def _start(args: Namespace, options: dict[str, Any], stack: contextlib.ExitStack
 def _turn(run: Run, show: Answer | Lines, progress: Progress | None) -> None:
     try:
         _follow(run, show, progress)
+    except KeyboardInterrupt:
+        _cut_short(run, show, progress)
+        raise
     finally:
         if progress:
             progress.erase()
     show.end()
     run.result()
+
+
+def _cut_short(run: Run, show: Answer | Lines, progress: Progress | None) -> None:
+    """Ctrl-C: the output gets its last event and line. Takes as long as the run's end; a second Ctrl-C
+    comes out of it at once."""
+    run.cancel()
+    if progress:
+        progress.erase()
+    for event in run:
+        if event.is_terminal:
+            show.event(event)
+    show.end()
+    session = f" (session {run.session_id})" if run.session_id else ""
+    print(f"claude_cli_client: cancelled{session}", file=sys.stderr)
 
 
 def _prompt(word: str | None) -> str:

@@ -586,7 +586,7 @@ def test_progress_is_erased_after_ctrl_c(start, terminal):
         process.wait(LIMIT)
         assert fake.alive() == []
     assert process.returncode == 130
-    assert terminal.screen() == [""]
+    assert [line.partition(" (")[0] for line in terminal.screen()] == ["claude_cli_client: cancelled", ""]
 
 
 @pytest.mark.parametrize("how", ["quiet", "dumb"])
@@ -712,3 +712,15 @@ def test_a_terminal_that_is_gone_does_not_end_the_turn(clock):
     line = Progress(Gone(), clock)
     line.paint()
     line.erase()
+
+
+def test_json_lines_end_with_the_terminal_event_after_ctrl_c(start):
+    """Who reads the lines learns how the turn ended, also when it was cut short."""
+    with FakeCLI([init(), text("Hello."), ready("up"), hang()]) as fake:
+        process = start(fake, "--json", "Hi")
+        fake.wait("up")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=LIMIT)
+    last = json.loads(out.splitlines()[-1])
+    assert (last["subtype"], last["is_terminal"]) == ("cancelled", True)
+    assert b"cancelled" in err
