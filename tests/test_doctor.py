@@ -100,7 +100,7 @@ def test_a_missing_cli_fails_with_the_places_and_the_command(place, monkeypatch,
     first, *searched = rows(place, "cli")
     assert first[0] == FAIL
     assert "npm install -g @anthropic-ai/claude-code" in first[1]
-    assert any(f"searched: {tmp_path}/claude" in text for _, text in searched)
+    assert any("searched: " in text and f"{tmp_path}/claude" in text for _, text in searched)
     assert only(place, "version")[0] == FAIL
 
 
