@@ -24,7 +24,7 @@ from ._files import PrivateFolder
 from ._lines import Odd
 from ._reduce import Reducer
 from ._sync import Latch, WakeUp
-from .discovery import known_version
+from .discovery import known_version, remember_version
 from .errors import ClientClosedError, TurnError
 from .events import Event
 
@@ -157,12 +157,14 @@ class Channel:
         """The exception for this turn's terminal event, or None where that is an answer."""
         from ._verdict import Facts, verdict
 
-        init = self.reducer.init
-        version = init.data.get("claude_code_version") if init is not None and terminal.type == "error" else ""
+        init = self.reducer.init if terminal.is_error else None
+        version = init.data.get("claude_code_version") if init is not None else ""
+        if isinstance(version, str) and version:
+            remember_version(self.launch.cli_path, version)
         facts = Facts(
             stderr=self.stderr,
             cli_path=self.launch.cli_path,
-            cli_version=version if isinstance(version, str) and version else known_version(self.launch.cli_path),
+            cli_version=known_version(self.launch.cli_path),
             odd_lines=tuple(self.odd.last),
             wants_schema=self.launch.wants_schema,
             resets_at=self.reducer.resets_at,
@@ -184,7 +186,7 @@ class Channel:
         try:
             self.on_end(self, terminal)  # gives the slot back, before the consumer can know
         except BaseException as error:  # noqa: BLE001 - whoever waits must be woken
-            _log.error("while ending a run: %r", error)
+            _log.error("while ending a run: %s", type(error).__name__)
         if terminal is not None:
             self.events.put((0, [terminal]))
         self.events.put(None)

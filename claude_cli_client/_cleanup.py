@@ -13,6 +13,7 @@ environments cannot be read there.
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
@@ -36,6 +37,8 @@ PROC = "/proc"
 _SWEEPS = 20
 # Seconds for what was killed to be dead: it takes a millisecond, and longer only in the kernel.
 _DYING = 0.5
+# Seconds for a whole sweep. With nothing to find it takes a millisecond.
+_SWEEP_BOUND = 1.5
 
 
 Found = tuple[int, str]  # a process, and when it started in the kernel's ticks ("" where unknown)
@@ -67,7 +70,12 @@ def descendants(pid: int) -> list[Found]:
 
 def kill(found: Iterable[Found]) -> None:
     """SIGKILL each of these, if it is still the process that was found."""
-    _end({pid: lambda pid=pid, started=started: start_time(pid) == started for pid, started in found})  # type: ignore[misc]
+    checks = {pid: functools.partial(_started_at, pid, started) for pid, started in found}
+    _end(checks, time.monotonic() + _DYING)
+
+
+def _started_at(pid: int, started: str) -> bool:
+    return start_time(pid) == started
 
 
 def sweep(run_id: str) -> int:
@@ -78,19 +86,22 @@ def sweep(run_id: str) -> int:
     """
     if not has_proc():
         return 0
-    total = clean = 0
+    until = time.monotonic() + _SWEEP_BOUND
+    killed: set[int] = set()
+    clean = 0
+    unclear: list[int] = []
     for _ in range(_SWEEPS):
-        pids, unclear = _look_for(run_id)
+        found, unclear = _look_for(run_id)
+        pids = [pid for pid in found if pid not in killed]  # one that KILL does not end hangs in the kernel
         clean = 0 if pids or unclear else clean + 1
-        if clean == 2:
+        if clean == 2 or time.monotonic() >= until:
             break
-        _end({pid: lambda pid=pid: carries_marker(pid, run_id) for pid in pids})  # type: ignore[misc]
-        total += len(pids)
+        _end({pid: functools.partial(carries_marker, pid, run_id) for pid in pids}, until)
+        killed.update(pids)
         if unclear:
             time.sleep(0.001)  # an exec takes as long
-    else:
-        _known_silent.update(unclear)  # not in an exec: it has cleared its environment
-    return total
+    _known_silent.update(unclear)  # not in an exec: it has cleared its environment
+    return len(killed)
 
 
 def marked(run_id: str) -> list[int]:
@@ -147,7 +158,7 @@ def _is_in_exec(pid: int) -> bool:
 _MARKER_ENTRY = f"\0{MARKER}=".encode()
 
 
-def _end(checks: Mapping[int, Callable[[], bool]]) -> None:
+def _end(checks: Mapping[int, Callable[[], bool]], until: float) -> None:
     """SIGKILL each process whose check says that it is the one that was meant; wait until they are gone.
 
     Waiting is bounded, and only where there are pidfds: a dying process is not visible in any other
@@ -169,7 +180,7 @@ def _end(checks: Mapping[int, Callable[[], bool]]) -> None:
             pass  # gone meanwhile, or it changed its user: then it is not ours to end
         if fd >= 0:
             os.close(fd)
-    until = time.monotonic() + _DYING
+    until = min(until, time.monotonic() + _DYING)
     for fd in killed:
         death = select.poll()
         death.register(fd, select.POLLIN)
@@ -250,9 +261,13 @@ late: list[Process] = []
 
 def reap_late() -> None:
     """Reap those that have ended meanwhile. Called at each start."""
-    for process in list(late):
-        if process.reap():
-            late.remove(process)
+    for _ in range(len(late)):
+        try:
+            process = late.pop(0)  # so that two readers do not reap the same
+        except IndexError:
+            return
+        if not process.reap():
+            late.append(process)
 
 
 # --- the end of the interpreter -------------------------------------------------------------------

@@ -67,6 +67,9 @@ def _make(path: str) -> tuple[str, int]:
             fd = _lock(path)
         except FileNotFoundError:
             continue
+        except BaseException:
+            os.rmdir(path)
+            raise
         if fd >= 0 and os.path.isdir(path):
             return path, fd
         if fd >= 0:
@@ -76,17 +79,23 @@ def _make(path: str) -> tuple[str, int]:
     raise OSError(f"no private folder could be made: {path}")
 
 
-def _lock(path: str) -> int:
-    """Take the folder's lock; -1 if somebody has it. A child process does not inherit it."""
+def _lock(path: str, needed: bool = False) -> int:
+    """Take the folder's lock; -1 if somebody has it, or it is needed and there are no locks here.
+
+    A child process does not inherit it.
+    """
     import fcntl
 
-    # Listed before it is locked: a forked child's copy would hold the lock for as long as it lives.
     fd = _fork.listed(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         _fork.close(fd)
         return -1
+    except OSError:  # a file system without locks: its folders are used, and never swept
+        if needed:
+            _fork.close(fd)
+            return -1
     return fd
 
 
@@ -107,7 +116,7 @@ def _sweep(base: str) -> None:
         if not name.startswith(_PREFIX) or not _is_ours(path):
             continue
         try:
-            fd = _lock(path)
+            fd = _lock(path, needed=True)
         except OSError:  # another host's sweep was faster
             continue
         if fd >= 0:

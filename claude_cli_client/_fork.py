@@ -93,10 +93,11 @@ def _after_in_child() -> None:
 
 
 _pid = os.getpid()
-os.register_at_fork(after_in_child=_after_in_child)
-os.register_at_fork(after_in_child=check)
-for _lock in (listing, spawning):  # the last registered is taken first
-    # `release` raises where `acquire` gave up, which the interpreter reports and ignores.
-    os.register_at_fork(
-        before=functools.partial(_lock.acquire, timeout=_FORK_WAITS), after_in_parent=_lock.release
-    )
+if hasattr(os, "register_at_fork"):  # not on Windows, where `Client()` says so
+    os.register_at_fork(after_in_child=_after_in_child)
+    os.register_at_fork(after_in_child=check)
+    for _lock in (listing, spawning):  # the last registered is taken first
+        # `release` raises where `acquire` gave up, which the interpreter reports and ignores.
+        os.register_at_fork(
+            before=functools.partial(_lock.acquire, timeout=_FORK_WAITS), after_in_parent=_lock.release
+        )

@@ -159,7 +159,7 @@ def begin(run_id: str, pgid: int = 0, start: str = "") -> None:
             place = _places.get(run_id)
             if place is None:
                 place = _places[run_id] = _free.pop() if _free else len(_places)
-            os.pwrite(_records_fd, record, place * _RECORD)
+            problem = _note(record, place) or problem
     if problem is not None:  # told here: user code (a logging handler) must not run under our locks
         _log.warning("no guard could be started: %s", problem)
 
@@ -168,9 +168,40 @@ def end(run_id: str) -> None:
     """Nothing of this run is left."""
     with _lock:
         place = _places.pop(run_id, None)
-        if place is not None:
-            os.pwrite(_records_fd, _BLANK, place * _RECORD)
+        if place is not None and _note(_BLANK, place) is None:
             _free.append(place)
+
+
+def _note(record: bytes, place: int) -> OSError | None:
+    """Write a record; what prevented it. Called with `_lock` held.
+
+    A full disk, a limit on file sizes, a host that closed descriptors which are not its own: then
+    there is no guard until the next start makes a new one. A run must not break with it.
+    """
+    try:
+        os.pwrite(_records_fd, record, place * _RECORD)
+    except OSError as error:
+        _forget()
+        return error
+    return None
+
+
+def _forget() -> None:
+    """Give up guard and records. The guard ends by itself when its pipe breaks. With `_lock` held."""
+    global _pid, _pipe_fd, _records_fd
+    fds, _pid, _pipe_fd, _records_fd = (_pipe_fd, _records_fd), 0, -1, -1
+    _places.clear()
+    _free.clear()
+    for fd in fds:
+        if fd >= 0:
+            _close(fd)
+
+
+def _close(fd: int) -> None:
+    try:
+        _fork.close(fd)
+    except OSError:
+        return  # the host closed it: it is gone as it should be
 
 
 def _is_running() -> bool:
@@ -186,9 +217,10 @@ def _is_running() -> bool:
 def _start() -> OSError | None:
     """Start a guard on the records there are; what prevented it. Called with `_lock` held."""
     global _pid, _pipe_fd
+    assert _lock.locked()
     if _pipe_fd >= 0:  # of a guard that died
-        _fork.close(_pipe_fd)
-        _pid, _pipe_fd = 0, -1
+        fd, _pid, _pipe_fd = _pipe_fd, 0, -1
+        _close(fd)
     try:
         with _fork.spawning:
             _pid = _spawn()

@@ -45,7 +45,7 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
         return [*prefix, cli, *(_argument(part, folder) for part in arguments)]
 
     def env(folder: PrivateFolder) -> dict[str, str]:
-        found = build_env(options, os.environ, run_id)
+        found = environment(options, run_id)
         if temporary_config:
             found[CONFIG_DIR] = folder.subfolder("config")
         return found
@@ -69,8 +69,14 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
         on_stderr=options.get("on_stderr"),
         wants_schema=options.get("json_schema") is not None,
         cli_path=cli,
-        shown=lambda: shown_argv([*prefix, cli, *arguments]),
+        # A prefix may hold a password.
+        shown=lambda: " ".join([*prefix[:1], *["..."][: len(prefix)], shown_argv([cli, *arguments])]),
     )
+
+
+def environment(options: Mapping[str, Any], run_id: str = "") -> dict[str, str]:
+    """The environment of a CLI with these options."""
+    return build_env(options, os.environ, run_id)
 
 
 def _find_files(options: Mapping[str, Any], cwd: Any) -> None:
@@ -117,6 +123,6 @@ def _warn_of_nesting() -> None:
         warnings.warn(
             "this program runs inside of a Claude Code session; its turns do not inherit that session's variables",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 

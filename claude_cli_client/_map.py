@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._pool import Pool, Slot
 from .errors import ClaudeError
 from .events import Event
 from .run import Run
 
-_Start = Callable[[str, Slot], Run]
+# Starts a turn, or gives None where it would have to wait for a slot and is not patient.
+_Start = Callable[[str, bool], Run | None]
 
 
 class Map(Iterator[Event]):
@@ -23,17 +23,15 @@ class Map(Iterator[Event]):
 
     def __init__(
         self,
-        pool: Pool,
+        size: int,
         start: _Start,
         prompts: Iterable[str],
         return_exceptions: bool,
-        slot_timeout: float | None,
     ) -> None:
-        self._pool = pool
+        self._size = size
         self._start = start
         self._prompts = iter(prompts)
         self._return_exceptions = return_exceptions
-        self._slot_timeout = slot_timeout
         self._ahead: deque[Run | Exception] = deque()
         self._next: list[str] = []  # the prompt that waits for a slot
         self._exhausted = False
@@ -51,8 +49,7 @@ class Map(Iterator[Event]):
             try:
                 if isinstance(oldest, Exception):
                     raise oldest
-                with oldest:
-                    return oldest.result()
+                return self._result_of(oldest)
             except (ClaudeError, TypeError, ValueError) as error:
                 if self._return_exceptions:
                     return error
@@ -63,33 +60,41 @@ class Map(Iterator[Event]):
             self.close()
             raise
 
+    def _result_of(self, run: Run) -> Event:
+        try:
+            return run.result()
+        except BaseException as error:
+            if not (self._return_exceptions and isinstance(error, ClaudeError)):
+                self._cancel([run, *self._ahead])  # all at once, before the first is waited for
+            raise
+        finally:
+            run.close()
+
+    @staticmethod
+    def _cancel(ahead: Iterable[Run | Exception]) -> None:
+        for run in ahead:
+            if isinstance(run, Run):
+                run.cancel()
+
     def _fill(self) -> None:
         """Start what can be started. The prompt first, then its slot: nobody waits for a slot only to
         learn that there is no prompt, and no slot is held while user code makes one."""
-        while not self._exhausted and len(self._ahead) < self._pool.size:
+        while not self._exhausted and len(self._ahead) < self._size:
             if not self._next:
                 try:
                     self._next.append(next(self._prompts))
                 except StopIteration:
                     self._exhausted = True
                     return
-            slot = Slot()
-            if not self._take(slot):
-                return
+            started: Run | Exception | None
             try:
-                self._ahead.append(self._start(self._next.pop(), slot))  # gives the slot back if it fails
+                started = self._start(self._next[0], not self._ahead)
             except (ClaudeError, TypeError, ValueError) as error:
-                self._ahead.append(error)
-
-    def _take(self, slot: Slot) -> bool:
-        try:
-            if self._ahead:
-                return self._pool.try_take(slot)
-            self._pool.take(slot, self._slot_timeout)
-        except BaseException:
-            self._pool.give_back(slot)
-            raise
-        return True
+                started = error
+            if started is None:
+                return
+            self._ahead.append(started)
+            self._next.clear()
 
     def close(self) -> None:
         """End the runs that are ahead and wait for them, bounded. Idempotent."""
@@ -97,7 +102,6 @@ class Map(Iterator[Event]):
         self._next.clear()
         ahead = [run for run in self._ahead if isinstance(run, Run)]
         self._ahead.clear()
-        for run in ahead:
-            run.cancel()
+        self._cancel(ahead)
         for run in ahead:
             run.close()

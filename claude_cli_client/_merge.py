@@ -165,6 +165,8 @@ def merge(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any
     if isinstance(defaults.get("env"), Mapping) and isinstance(call.get("env"), Mapping):
         chosen["env"] = {**defaults["env"], **call["env"]}
     merged = {name: _copied(name, value) for name, value in chosen.items()}
+    if call.get("background", "wait") != "wait" and call.get("background_timeout") is None:
+        merged.pop("background_timeout", None)  # the client's, for a mode that this call does not have
     check(merged)
     return merged
 

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from . import _fork
 from ._channel import Channel
-from ._sync import Deadline
+from ._sync import Deadline, Latch
 from .errors import ClientClosedError, SlotTimeoutError, TurnCancelled, TurnError
 from .events import Event
 
@@ -40,8 +40,7 @@ class Slot:
     __slots__ = ("opened",)
 
     def __init__(self) -> None:
-        self.opened = threading.Lock()  # a waiter sleeps in it; opened by the giver
-        self.opened.acquire()
+        self.opened = Latch()  # a waiter sleeps in it; opened by the giver
 
 
 class Pool:
@@ -77,8 +76,8 @@ class Pool:
                 return
             self._line.append(slot)
         deadline = Deadline(timeout)
-        while not slot.opened.acquire(timeout=deadline.slice()):
-            if deadline.is_over():
+        while slot not in self._held and not self.closed:  # also where Ctrl-C kept the giver from opening
+            if slot.opened.wait(deadline.slice()) or deadline.is_over():
                 break
         with self._lock:
             self._refuse_if_closed()
@@ -106,9 +105,10 @@ class Pool:
             elif slot in self._line:
                 self._line.remove(slot)
             while self._line and len(self._held) < self.size:
-                following = self._line.popleft()
+                following = self._line[0]  # taken out last: an interrupted giver loses nobody
                 self._held.add(following)
-                following.opened.release()
+                following.opened.open()
+                self._line.popleft()
 
     def _refuse_if_closed(self) -> None:
         if self.closed:
@@ -125,10 +125,10 @@ class Pool:
     def ended(self, channel: Channel, slot: Slot, terminal: Event | None) -> None:
         """A run is over (None: it never started). On its reader's thread, once."""
         try:
-            error = None if terminal is None else channel.error(terminal)
-            with self._lock:
-                self._running.discard(channel)
-                if terminal is not None:
+            self._running.discard(channel)
+            if terminal is not None:
+                error = channel.error(terminal)
+                with self._lock:
                     self._count(terminal, error)
         finally:
             self.give_back(slot)
@@ -158,9 +158,10 @@ class Pool:
         with self._lock:
             self.closed = True
             running = list(self._running)
-            for waiting in self._line:
-                waiting.opened.release()
+            waiting = list(self._line)
             self._line.clear()
+        for slot in waiting:
+            slot.opened.open()
         for channel in running:
             channel.cancel()
         until = time.monotonic() + timeout

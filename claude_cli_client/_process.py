@@ -148,7 +148,8 @@ def _spawn(
     inp = -1
     try:
         inp = anonymous_file(stdin)
-        out, err = os.pipe(), os.pipe()
+        out = os.pipe()
+        err = os.pipe()
         child = subprocess.Popen(
             argv, stdin=inp, stdout=out[1], stderr=err[1], env=env, cwd=cwd, start_new_session=True
         )
@@ -304,4 +305,5 @@ def _watch(pid: int, wake: Callable[[], None]) -> _Watch:
     return _ThreadWatch(pid, wake)
 
 
-TERM, KILL = signal.SIGTERM, signal.SIGKILL
+TERM: int = signal.SIGTERM
+KILL: int = getattr(signal, "SIGKILL", 9)  # Windows has none, and importing must not raise

@@ -28,7 +28,7 @@ from ._channel import Channel
 from ._lines import LineCutter, Oversize
 from ._parse import parse
 from ._process import KILL, TERM, Process
-from .events import Event
+from .events import Event, make
 
 EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
 _GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
@@ -51,13 +51,21 @@ def read(channel: Channel) -> None:
         channel.wake.open()
         reader = Reader(channel)
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
-        channel.release()
-        _guard.end(channel.launch.run_id)
+        _each(channel.release, lambda: _guard.end(channel.launch.run_id))
         channel.over(None)
         channel.started.put(error)
         return
     channel.started.put(None)
     reader.run()
+
+
+def _each(*steps: Callable[[], object]) -> None:
+    """Every step runs, whatever the ones before it do: somebody waits for the end."""
+    for step in steps:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - the next steps must run
+            _log.error("while ending a run: %s", type(error).__name__)
 
 
 class Reader:
@@ -78,6 +86,7 @@ class Reader:
         self._subtype, self._sentence = "process", ""
         self._answered_at = 0.0
         self._killed = False
+        self._below: list[_cleanup.Found] = []  # the tools, when the ladder began
         self._exited = False
         self._over = False
         self._poller = select.poll()
@@ -110,7 +119,7 @@ class Reader:
         try:
             self._read()
         except BaseException as error:  # noqa: BLE001 - a fault of ours or no memory: it still ends properly
-            _log.error("the reader of a run failed: %r", error)
+            _log.error("the reader of a run failed: %s", type(error).__name__)
             self._stop("process", f"the client failed while reading: {error!r}")
             self._kill()
             self._process.await_end(_GONE)
@@ -181,6 +190,7 @@ class Reader:
         wait = self._launch.background_timeout
         if wait is None:
             if not self._answered_at:
+                self._unset("total", "idle")  # the turn is over: what is left to bound is the exit
                 self._set(exit=now + EXIT_GRACE)
             self._answered_at = self._answered_at or now
             return
@@ -307,6 +317,8 @@ class Reader:
             self._set(drain=monotonic())
             return
         self._at.clear()
+        # Now, while the parent links are there: what the CLI leaves behind when it ends has lost them.
+        self._below = _cleanup.descendants(self._process.pid)
         self._process.signal_group(TERM)
         self._set(kill=monotonic() + self._channel.grace)
 
@@ -316,9 +328,9 @@ class Reader:
             return
         self._killed = True
         self._unset("kill")
-        below = _cleanup.descendants(self._process.pid)
+        self._below += _cleanup.descendants(self._process.pid)
         self._process.signal_group(KILL)
-        _cleanup.kill(below)
+        _cleanup.kill(self._below)
         self._set(gone=monotonic() + _GONE)
 
     def _give_up(self) -> None:
@@ -328,16 +340,18 @@ class Reader:
     # --- the end ------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Deal with what is left, reap, say how it ended. Every step runs, whatever fails before."""
-        for step in (self._end_process, self._drain, self._reap, self._flush, self._release):
-            try:
-                step()
-            except BaseException as error:  # noqa: BLE001 - the next steps must run
-                _log.error("while ending a run: %r", error)
-        self._channel.over(self._terminal_event())
+        """Deal with what is left, reap, give back, say how it ended."""
+        _each(self._end_process, self._drain, self._reap, self._flush)
+        _each(self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)
+        try:
+            terminal = self._terminal_event()
+        except BaseException as error:  # noqa: BLE001 - no memory, say: there must be an end all the same
+            terminal = _last_word(type(error).__name__)
+        self._channel.over(terminal)
 
     def _end_process(self) -> None:
         self._process.signal_group(KILL)  # MCP servers, and what a wrapper left
+        _cleanup.kill(self._below)
         # Without an answer nobody says that the CLI has ended its tools: it may have been killed.
         if self._stopping or self._reducer.answer is None or self._launch.kill_leftovers:
             _cleanup.sweep(self._launch.run_id)
@@ -370,11 +384,6 @@ class Reader:
             self._deliver(last)
         self._give_stderr(self._stderr_cutter.end())
 
-    def _release(self) -> None:
-        self._process.close()
-        _guard.end(self._launch.run_id)
-        self._channel.release()
-
     def _terminal_event(self) -> Event:
         sentence = self._sentence or _how_it_ended(self._channel.exit_code, self._channel.stderr)
         oversize = self._reducer.oversize
@@ -384,6 +393,11 @@ class Reader:
                 f"and may have been the result ({oversize.text[:60]}...)"
             )
         return self._reducer.end(self._subtype, sentence, self._channel.exit_code)
+
+
+def _last_word(fault: str) -> Event:
+    text = f"the client failed at the end of the turn: {fault}"
+    return make({"type": "error", "subtype": "process", "text": text, "is_error": True, "is_terminal": True})
 
 
 def _how_it_ended(exit_code: int | None, stderr: str) -> str:

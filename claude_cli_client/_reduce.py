@@ -37,7 +37,7 @@ class Reducer:
         self.model = ""
         self.error_word = ""  # of the last `api_error` line
         self.blocked = False  # a hook refused the prompt
-        self.resets_at: int | None = None
+        self.resets_at: float | None = None
         self.last_retry: Event | None = None
         self.oversize: Event | None = None  # the last one; it may have been the result
         self.open_tasks: set[str] = set()

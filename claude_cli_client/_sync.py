@@ -54,9 +54,10 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Let everyone through. Called once, by one thread."""
-        self._open = True
-        self._lock.release()
+        """Let everyone through. By one thread at a time; a second time does nothing."""
+        if not self._open:
+            self._open = True
+            self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:
         """Block until it opens, at most so long; whether it is open."""

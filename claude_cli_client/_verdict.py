@@ -11,6 +11,7 @@ reasons before words. A good result outweighs a bad exit code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ class Facts:
     cli_version: str = ""
     odd_lines: tuple[str, ...] = ()
     wants_schema: bool = False
-    resets_at: int | None = None
+    resets_at: float | None = None
     blocked: bool = False  # a hook refused the prompt
     limit: float = 0.0  # of ours, when one ended the turn
     now: float = 0.0  # epoch seconds, for `retry_after`
@@ -96,13 +97,15 @@ def _says(*parts: str) -> _Test:
     return lambda turn: any(part in turn.said or part in turn.facts.stderr for part in parts)
 
 
+_IN_USE: Final = re.compile(r"Session ID \S+ is already in use")
+
 # Made-up terminal events: there was no result line.
 _ENDED: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
     (_subtype("cancelled"), e.TurnCancelled),
     (_subtype("timeout"), e.TurnTimeout),
     (_subtype("idle_timeout"), e.TurnTimeout),
     (_subtype("start_timeout"), e.TurnTimeout),
-    (_both(_subtype("process"), _says("is already in use")), e.SessionInUseError),
+    (_both(_subtype("process"), lambda turn: bool(_IN_USE.search(turn.facts.stderr))), e.SessionInUseError),
     (lambda turn: True, e.ProcessError),  # process, overflow
 )
 

@@ -39,15 +39,9 @@ class _Given(float):
     """
 
 
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "None"
-
-
 _TIMEOUT: Any = _Given(DEFAULTS["timeout"])
 _IDLE_TIMEOUT: Any = _Given(DEFAULTS["idle_timeout"])
 _START_TIMEOUT: Any = _Given(DEFAULTS["start_timeout"])
-_SLOT_TIMEOUT: Any = _NotGiven()
 
 
 class Client:
@@ -96,7 +90,7 @@ class Client:
         timeout: float | None = _TIMEOUT,
         idle_timeout: float | None = _IDLE_TIMEOUT,
         start_timeout: float | None = _START_TIMEOUT,
-        slot_timeout: float | None = _SLOT_TIMEOUT,
+        slot_timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Run:
         """Start a turn and return it as an iterator of events.
@@ -119,7 +113,7 @@ class Client:
         timeout: float | None = _TIMEOUT,
         idle_timeout: float | None = _IDLE_TIMEOUT,
         start_timeout: float | None = _START_TIMEOUT,
-        slot_timeout: float | None = _SLOT_TIMEOUT,
+        slot_timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Event:
         """Run a turn to its end; the result event, whose `result` is the answer.
@@ -174,7 +168,7 @@ class Client:
         timeout: float | None = _TIMEOUT,
         idle_timeout: float | None = _IDLE_TIMEOUT,
         start_timeout: float | None = _START_TIMEOUT,
-        slot_timeout: float | None = _SLOT_TIMEOUT,
+        slot_timeout: float | None = None,
         **options: Unpack[TurnOptions],
     ) -> Iterator[Any]:
         """The result of each prompt, in order, with up to `max_concurrent` turns at a time.
@@ -198,9 +192,8 @@ class Client:
                 "map runs its prompts side by side, and a session takes one at a time: leave out session_id, "
                 "and give fork_session=True with resume or continue_conversation"
             )
-        slot_limit = {**self._defaults, **given}.get("slot_timeout")
-        start = functools.partial(self._start, given=given)
-        return Map(self._pool, start, prompts, return_exceptions, slot_limit)
+        start = functools.partial(self._try_to_start, given=given)
+        return Map(self._pool.size, start, prompts, return_exceptions)
 
     def with_options(self, **defaults: Unpack[RunOptions]) -> Client:
         """A client with other defaults (over this one's) and the same slots, totals and end."""
@@ -258,7 +251,11 @@ class Client:
         look at credentials: see `probe`.
         """
         _fork.check()
-        return cli_version(locate(self._cli_path), timeout)
+        from ._launch import environment
+
+        if self._defaults.get("command_prefix"):
+            raise ValueError("check_ready asks the CLI of this machine, and with command_prefix another one runs")
+        return cli_version(locate(self._cli_path), timeout, environment(self._defaults))
 
     def is_ready(self, timeout: float = 10.0) -> bool:
         """Whether `check_ready` succeeds."""
@@ -321,25 +318,32 @@ class Client:
 
     # --- how a run is started
 
-    def _start(
-        self, prompt: str | Sequence[Mapping[str, Any]], slot: Slot | None = None, *, given: Mapping[str, Any]
-    ) -> Run:
-        """Start a turn; with a slot that is taken already, or by taking one. It is given back if
-        anything fails, and by the reader when the run has ended."""
+    def _start(self, prompt: str | Sequence[Mapping[str, Any]], *, given: Mapping[str, Any]) -> Run:
+        run = self._try_to_start(prompt, True, given=given)
+        assert run is not None  # it waits for a slot
+        return run
+
+    def _try_to_start(
+        self, prompt: str | Sequence[Mapping[str, Any]], patient: bool, *, given: Mapping[str, Any]
+    ) -> Run | None:
+        """Start a turn; None where it would have to wait for a slot and is not `patient`.
+
+        The slot is given back here if anything fails, and by the reader when the run has ended.
+        """
         from ._launch import check_prompt, merge, prepare
 
         _fork.check()
         pool = self._pool
-        taken = slot is not None
-        slot = slot or Slot()
+        slot = Slot()
         channel: Channel | None = None
         try:
             options = merge(self._defaults, given)
             launch = prepare(options, check_prompt(cast("str", prompt)), self._cli_path)
-            if not taken:
+            if patient:
                 pool.take(slot, options.get("slot_timeout"))
-            held = slot
-            channel = Channel(launch, lambda over, terminal: pool.ended(over, held, terminal))
+            elif not pool.try_take(slot):
+                return None
+            channel = Channel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
             pool.began(channel)
             _started(channel, launch)
             return Run(channel)
@@ -361,6 +365,28 @@ def _started(channel: Channel, launch: Launch) -> None:
 
 
 _PROBE: Mapping[str, Any] = {
+    # A client's defaults for its own work have no business here.
+    "resume": None,
+    "continue_conversation": None,
+    "fork_session": None,
+    "session_id": None,
+    "resume_session_at": None,
+    "resume_drops_turn": None,
+    "name": None,
+    "json_schema": None,
+    "agent": None,
+    "agents": None,
+    "mcp_servers": None,
+    "plugin_dirs": None,
+    "append_system_prompt": None,
+    "exclude_dynamic_system_prompt_sections": None,
+    "max_budget_usd": None,
+    "task_budget": None,
+    "line_sink": None,
+    "on_stderr": None,
+    "background_timeout": None,
+    "safe_mode": None,
+    "background": "forbid",
     "persist_session": False,
     "tools": [],
     "max_turns": 1,
@@ -375,5 +401,6 @@ _PROBE: Mapping[str, Any] = {
 
 def _limits(timeout: Any, idle: Any, start: Any, slot: Any) -> dict[str, Any]:
     """The limits that the caller gave; the others come from the client, or are the defaults."""
-    given = {"timeout": timeout, "idle_timeout": idle, "start_timeout": start, "slot_timeout": slot}
-    return {name: value for name, value in given.items() if not isinstance(value, (_Given, _NotGiven))}
+    given = {"timeout": timeout, "idle_timeout": idle, "start_timeout": start}
+    limits = {name: value for name, value in given.items() if not isinstance(value, _Given)}
+    return limits if slot is None else {**limits, "slot_timeout": slot}

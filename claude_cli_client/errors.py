@@ -227,7 +227,7 @@ class RateLimitError(ResultError):
     """
 
     retryable = True
-    resets_at: int | None = None
+    resets_at: float | None = None
     retry_after: float | None = None
 
 

@@ -146,9 +146,9 @@ class Event:
     result_index: int | None = None
     exit_code: int | None = None  # of the CLI, on the terminal event; negative: died of that signal
     # --- time, in milliseconds
-    duration_ms: int | None = None  # this turn
-    duration_api_ms: int | None = None  # the whole session
-    ttft_ms: int | None = None  # time to first token
+    duration_ms: float | None = None  # this turn
+    duration_api_ms: float | None = None  # the whole session
+    ttft_ms: float | None = None  # time to first token
     # --- money
     cost_usd: float | None = None  # this run
     session_cost_usd: float | None = None  # the whole session: resumes and a fork's parent included
@@ -162,11 +162,11 @@ class Event:
     api_error_status: int | None = None  # the API's HTTP status
     retry_attempt: int | None = None
     retry_max: int | None = None
-    retry_delay_ms: int | None = None
+    retry_delay_ms: float | None = None
     # --- limits
     rate_limit_status: str = ""  # "allowed_warning", "rejected"
     rate_limit_type: str = ""  # "five_hour", "seven_day", ...
-    resets_at: int | None = None  # epoch seconds
+    resets_at: float | None = None  # epoch seconds
     utilization: float | None = None  # 0 to 1
 
     def __init__(self, type: str = "", **fields: Any) -> None:

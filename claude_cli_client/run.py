@@ -74,16 +74,19 @@ class Run(Iterator[Event]):
 
     def _take(self, timeout: float | None) -> Event | None:
         """Wait for the next batch and begin it; None at the end or when none came in time."""
+        _fork.check()
         if self._era is not _fork.era:
             raise ConcurrencyError("this run belongs to the parent process: it cannot be consumed after a fork")
         if self._consumed_all:
             return None
         # One atomic operation decides who consumes; a second thread would tear batches apart.
         me = get_ident()
-        if self._consumers.setdefault("consumer", me) != me:
+        if self._consumers.get("consumer", me) != me:
             raise ConcurrencyError("another thread is consuming this run; one at a time")
-        _cleanup.end_with_interpreter()
         try:
+            if self._consumers.setdefault("consumer", me) != me:
+                raise ConcurrencyError("another thread is consuming this run; one at a time")
+            _cleanup.end_with_interpreter()
             item = self._wait(Deadline(timeout))
             if item is None:
                 return self._finished()
@@ -100,7 +103,8 @@ class Run(Iterator[Event]):
             self._interrupt()
             raise
         finally:
-            self._consumers.pop("consumer", None)
+            if self._consumers.get("consumer") == me:
+                self._consumers.pop("consumer", None)
 
     def _wait(self, deadline: Deadline) -> Batch | None:
         """The next item of the queue. Raises `Empty` when none came in time.
@@ -179,6 +183,7 @@ class Run(Iterator[Event]):
         thread, idempotent; in a forked child it does nothing. Events already delivered stay
         readable.
         """
+        _fork.check()
         if self._era is not _fork.era:
             return
         channel = self._channel

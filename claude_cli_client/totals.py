@@ -33,7 +33,7 @@ class Capacity(NamedTuple):
     available: bool
     error: ClaudeError | None = None
     """Why not."""
-    resets_at: int | None = None
+    resets_at: float | None = None
     """Epoch second at which a usage limit ends, where the CLI says so."""
     retry_after: float | None = None
     """Seconds until then."""

@@ -287,13 +287,17 @@ def test_the_exit_grace_is_not_spent_where_the_process_ends(play):
 
 
 @pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
-def test_a_limit_behind_the_result_does_not_take_the_answer(play, graces, clock, limit):
-    """The answer outweighs the limit that ended the process that lingered."""
+def test_a_limit_behind_the_result_does_not_count(play, graces, clock, limit):
+    """The turn is over: its process has the exit grace, whatever the turn's limits were."""
     graces(exit=1000)
     fake = play(init(), result("1"), hang())
     run = Client(cli_path=fake.path).run("p", **{limit: 100})
     until(lambda: run._channel.reducer.answer)
     clock.move(200, run)
+    assert run.next_event(0.2).subtype == "init"
+    assert run.next_event(0.2) is None
+    assert not run.done
+    clock.move(1000, run)
     assert run.result().result == "1"
     assert run.exit_code == -15
 

@@ -308,18 +308,18 @@ def test_a_fault_in_the_totals_does_not_keep_the_slot(play, slots_free, monkeypa
 
 
 class LateOpening:
-    """The lock in which a waiter sleeps; lets something happen at the very end of its sleep."""
+    """The latch in which a waiter sleeps; lets something happen at the very end of its sleep."""
 
     def __init__(self, happens, outcome) -> None:
         self._happens, self._outcome = happens, outcome
 
-    def acquire(self, timeout: float = -1) -> bool:
+    def wait(self, seconds: float | None) -> bool:
         self._happens()
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome
 
-    def release(self) -> None:
+    def open(self) -> None:
         """Nobody sleeps any more."""
 
 
