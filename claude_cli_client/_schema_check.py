@@ -1,0 +1,275 @@
+"""Is this value what a JSON schema says? For the schemas that users write themselves.
+
+Pure. A tool whose schema is derived from annotations does not come here: it is checked and
+converted in one go (`_schema.py`).
+
+Not a full validator: `$ref` within the document, and the keywords of `_KEYWORDS`. What it does not know it
+passes over, since a call that is refused for no reason is worse than one that the tool itself has to
+refuse. The CLI checks nothing at all before the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from ._shapes import inside, shown
+
+_MAX_DEPTH: Final = 64  # a schema may refer to itself for ever; no value is that deep
+
+_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": lambda value: _is_number(value),
+    "integer": lambda value: _is_number(value) and value == value // 1,
+    "boolean": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+}
+_WORDS: Final = {
+    "string": "a string", "number": "a number", "integer": "an integer", "boolean": "true or false",
+    "array": "an array", "object": "an object", "null": "null",
+}  # fmt: skip
+
+
+def problems(schema: Any, value: Any, where: str = "", root: Any = None, depth: int = 0) -> list[str]:
+    """What is wrong with the value, a sentence each; none if it is right."""
+    root = schema if root is None else root
+    if schema is False:
+        return [_at(where, "must not be given")]
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return []
+    found: list[str] = []
+    for keyword, check in _KEYWORDS.items():
+        if keyword in schema:
+            try:
+                found += check(_Place(schema, schema[keyword], where, root, depth), value)
+            except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, re.error):
+                continue  # a keyword of a form that we do not know: not for us to judge
+            if found and keyword == "type":
+                break  # of the wrong type, it is wrong in all else too
+    return found
+
+
+class _Place:
+    """A keyword, its argument, and all that is around it."""
+
+    def __init__(self, schema: dict[str, Any], argument: Any, where: str, root: Any, depth: int) -> None:
+        self.schema, self.argument, self.where, self.root, self.depth = schema, argument, where, root, depth
+
+    def sub(self, schema: Any, value: Any, where: str | None = None) -> list[str]:
+        return problems(schema, value, self.where if where is None else where, self.root, self.depth + 1)
+
+    def says(self, wrong: bool, sentence: str) -> list[str]:
+        return [_at(self.where, sentence)] if wrong else []
+
+
+def _at(where: str, sentence: str) -> str:
+    return f"{where}: {sentence}" if where else sentence
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """JSON's equality: 1 is 1.0, and neither is true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+# --- keywords: each gets its place and the value
+
+
+def _ref(place: _Place, value: Any) -> list[str]:
+    target = place.root
+    if not place.argument.startswith("#"):
+        return []
+    for step in place.argument[1:].strip("/").split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if step:
+            target = target[int(step)] if isinstance(target, list) else target.get(step)
+    return place.sub(target, value)
+
+
+def _type(place: _Place, value: Any) -> list[str]:
+    names = [place.argument] if isinstance(place.argument, str) else place.argument
+    right = any(_TYPES[name](value) if name in _TYPES else True for name in names)
+    words = " or ".join(_WORDS.get(name, name) for name in names)
+    return place.says(not right, f"must be {words}, not {shown(value)}")
+
+
+def _enum(place: _Place, value: Any) -> list[str]:
+    wrong = not any(_same(value, one) for one in place.argument)
+    return place.says(wrong, f"must be one of {', '.join(map(shown, place.argument))}, not {shown(value)}")
+
+
+def _const(place: _Place, value: Any) -> list[str]:
+    return place.says(not _same(value, place.argument), f"must be {shown(place.argument)}, not {shown(value)}")
+
+
+def _all_of(place: _Place, value: Any) -> list[str]:
+    return [problem for part in place.argument for problem in place.sub(part, value)]
+
+
+def _any_of(place: _Place, value: Any) -> list[str]:
+    each = [place.sub(part, value) for part in place.argument]
+    if not each or not all(each):
+        return []
+    return [_at(place.where, f"must fit one of {len(each)} forms: {' / '.join('; '.join(part) for part in each)}")]
+
+
+def _one_of(place: _Place, value: Any) -> list[str]:
+    fitting = sum(not place.sub(part, value) for part in place.argument)
+    if not fitting:
+        return _any_of(place, value)
+    return place.says(fitting > 1, f"must fit exactly one of {len(place.argument)} forms, and fits {fitting}")
+
+
+def _not(place: _Place, value: Any) -> list[str]:
+    return place.says(not place.sub(place.argument, value), f"must not be {shown(value)}")
+
+
+def _required(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    missing = [name for name in place.argument if name not in value]
+    return [_at(inside(place.where, name), "is missing") for name in missing]
+
+
+def _properties(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    return [
+        problem
+        for name, part in place.argument.items()
+        if name in value
+        for problem in place.sub(part, value[name], inside(place.where, name))
+    ]
+
+
+def _additional(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    known, patterns = place.schema.get("properties", {}), place.schema.get("patternProperties", {})
+    found: list[str] = []
+    for name, part in value.items():
+        if name in known or any(re.search(pattern, name) for pattern in patterns):
+            continue
+        where = inside(place.where, name)
+        if place.argument is False:
+            found.append(_at(where, f"there is no such name; there are: {', '.join(known) or 'none'}"))
+        else:
+            found += place.sub(place.argument, part, where)
+    return found
+
+
+def _patterns(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return []
+    return [
+        problem
+        for pattern, schema in place.argument.items()
+        for name, part in value.items()
+        if re.search(pattern, name)
+        for problem in place.sub(schema, part, inside(place.where, name))
+    ]
+
+
+def _items(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        return []
+    if isinstance(place.argument, list):  # how prefixItems was written before 2020
+        return _prefix(place, value)
+    first = len(place.schema.get("prefixItems", ()))
+    return [
+        problem
+        for at, item in enumerate(value)
+        if at >= first
+        for problem in place.sub(place.argument, item, f"{place.where}[{at}]")
+    ]
+
+
+def _prefix(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        return []
+    return [
+        problem
+        for at, (schema, item) in enumerate(zip(place.argument, value, strict=False))
+        for problem in place.sub(schema, item, f"{place.where}[{at}]")
+    ]
+
+
+def _unique(place: _Place, value: Any) -> list[str]:
+    if not isinstance(value, list) or place.argument is not True:
+        return []
+    twice = any(_same(one, other) for at, one in enumerate(value) for other in value[:at])
+    return place.says(twice, "must not hold the same item twice")
+
+
+def _pattern(place: _Place, value: Any) -> list[str]:
+    wrong = isinstance(value, str) and not re.search(place.argument, value)
+    return place.says(wrong, f"must match {place.argument}, as {shown(value)} does not")
+
+
+def _multiple(place: _Place, value: Any) -> list[str]:
+    if not _is_number(value):
+        return []
+    parts = value / place.argument
+    return place.says(abs(parts - round(parts)) > 1e-9, f"must be a multiple of {place.argument}, not {shown(value)}")
+
+
+def _bound(holds: Callable[[Any, Any], bool], words: str) -> Callable[[_Place, Any], list[str]]:
+    def check(place: _Place, value: Any) -> list[str]:
+        wrong = _is_number(value) and not holds(value, place.argument)
+        return place.says(wrong, f"must be {words} {place.argument}, not {shown(value)}")
+
+    return check
+
+
+def _size(kind: type, least: bool, what: str) -> Callable[[_Place, Any], list[str]]:
+    def check(place: _Place, value: Any) -> list[str]:
+        if not isinstance(value, kind):
+            return []
+        size = len(value)  # type: ignore[arg-type]  # a str, list or dict
+        wrong = size < place.argument if least else size > place.argument
+        return place.says(wrong, f"must have at {'least' if least else 'most'} {place.argument} {what}, and has {size}")
+
+    return check
+
+
+_KEYWORDS: Final[dict[str, Callable[[_Place, Any], list[str]]]] = {
+    "$ref": _ref,
+    "type": _type,
+    "enum": _enum,
+    "const": _const,
+    "required": _required,
+    "properties": _properties,
+    "patternProperties": _patterns,
+    "additionalProperties": _additional,
+    "prefixItems": _prefix,
+    "items": _items,
+    "uniqueItems": _unique,
+    "minItems": _size(list, True, "items"),
+    "maxItems": _size(list, False, "items"),
+    "minLength": _size(str, True, "characters"),
+    "maxLength": _size(str, False, "characters"),
+    "minProperties": _size(dict, True, "members"),
+    "maxProperties": _size(dict, False, "members"),
+    "pattern": _pattern,
+    "minimum": _bound(lambda value, bound: value >= bound, "at least"),
+    "maximum": _bound(lambda value, bound: value <= bound, "at most"),
+    "exclusiveMinimum": _bound(lambda value, bound: value > bound, "more than"),
+    "exclusiveMaximum": _bound(lambda value, bound: value < bound, "less than"),
+    "multipleOf": _multiple,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": _not,
+}
