@@ -1,0 +1,386 @@
+"""Tool rules, as `allowed_tools` has them: read once, then asked whether a tool call is meant.
+
+Pure. The syntax is the CLI's:
+
+    Bash(git *)  Bash(npm test)  Bash(git:*)     commands; ` *` at the end: or nothing more
+    Read(src/**)  Edit(//srv/app/**)  Edit(~/x)  paths; `//` absolute, `/` and none: from `cwd`
+    WebFetch(domain:example.com)                 also domain:*.example.com
+    Agent(Explore)  Skill(name)  Skill(name *)
+    Read  mcp__server  mcp__server__*  mcp__server__tool
+
+A rule is read for one of two sides. `Rule.allows` says yes only where nothing else can be meant;
+`Rule.denies` says no only where it cannot be meant. They are not each other's opposite: a command
+with `$(...)` in it is neither allowed by `Bash(git *)` nor passed by a denial of `Bash(rm *)`.
+What has no meaning here is a ValueError, since a rule that is passed over would forbid nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ._checks import rules as check_rules
+from ._checks import split_rules
+from ._paths import PathPattern, Places, pattern
+from ._permissions import PermissionRequest
+from ._shell import Unclear, parts, spoken
+
+Input = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, as it was written, and what it means."""
+
+    text: str
+    tool: str
+    content: Any = None  # what the parentheses hold, read; None is every use of the tool
+
+    def allows(self, request: PermissionRequest, places: Places) -> bool:
+        """Whether this call is surely meant. A command is asked in parts, see `allowed`."""
+        if not _same_tool(self, request, sure=True):
+            return False
+        return self.content is None or self.content.allows(request, places)
+
+    def denies(self, request: PermissionRequest, places: Places) -> bool:
+        """Whether this call is meant, or might be."""
+        if self.content is None:
+            return _same_tool(self, request, sure=False)
+        meant: bool = self.content.denies(request, places)
+        return meant
+
+
+# --- which tool
+
+_SUBAGENT: Final = ("Agent", "Task")  # one tool: its new and its old name
+_EDITORS: Final = {"Edit": "file_path", "Write": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
+_SEARCHERS: Final = ("Grep", "Glob", "LS")
+_SHELLS: Final = ("Bash", "Monitor")  # Monitor runs its command as Bash does
+
+
+def _same_tool(rule: Rule, request: PermissionRequest, sure: bool) -> bool:
+    name = request.tool_name
+    if rule.tool.startswith("mcp__"):
+        return _same_server(rule.tool, request, sure)
+    if isinstance(rule.content, Path) and not rule.content.reading:
+        return name in _EDITORS
+    return name == rule.tool or (name in _SUBAGENT and rule.tool in _SUBAGENT)
+
+
+def _same_server(tool: str, request: PermissionRequest, sure: bool) -> bool:
+    """`mcp__a` is all of the server a. A server may be called `a__b`, so to be sure look at its name."""
+    name = request.tool_name
+    server = tool.removesuffix("__*")
+    if name == tool and server == tool and "__" in tool[5:]:
+        return True
+    if "__" in server[5:] or not name.startswith(server + "__"):
+        return False
+    known = (request.mcp_server or {}).get("name")
+    return not sure or known is None or "mcp__" + re.sub(r"[^A-Za-z0-9_-]", "_", str(known)) == server
+
+
+# --- what of it
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command's text, with `*` for anything."""
+
+    pattern: str
+
+    def matches(self, text: str) -> bool:
+        shorter = self.pattern.removesuffix(" *")
+        return glob(self.pattern, text) or (shorter != self.pattern and glob(shorter, text))
+
+    def surely(self, part: str) -> bool:
+        """For a part of a command. Where `*` is in the program's path, nothing may lead out of it again."""
+        program = self.pattern.split(" ", 1)[0]
+        if "*" in program and not re.match(r"(?!\S*\.\.)[\w./@%+:-]+(?!\S)", part, re.ASCII):
+            return False
+        return self.matches(part)
+
+    def allows(self, request: PermissionRequest, places: Places) -> bool:
+        """The whole command, word for word. Patterns are for the parts of a command: see `allowed`."""
+        command = request.input.get("command")
+        return isinstance(command, str) and "*" not in self.pattern and command.strip(" \t\n") == self.pattern
+
+    def denies(self, request: PermissionRequest, places: Places) -> bool:
+        if request.tool_name not in _SHELLS:
+            return False
+        command = request.input.get("command")
+        if not isinstance(command, str):
+            return True
+        try:
+            return any(self._might_be(text) for text in spoken(command.casefold()))
+        except Unclear:
+            return True
+
+    def _might_be(self, text: str) -> bool:
+        """Also in the other case, as on a Mac; behind options; and where file names could complete the words."""
+        mine = Command(self.pattern.casefold())
+        if mine.matches(text):
+            return True
+        program, *wanted = mine.pattern.split()
+        if not text.startswith(program + " "):
+            return False
+        words = text.split()[1:]
+        for rest in _behind_options(words):
+            if mine.matches(" ".join([program, *rest])) or _could_be(rest, wanted):
+                return True
+        return False
+
+
+# More than that before a subcommand is no command that somebody needs, and each costs a comparison.
+_MAX_OPTIONS: Final = 20
+
+
+def _behind_options(words: list[str]) -> Iterator[list[str]]:
+    """The words, and what is left of them without the options before, each with or without a value."""
+    yield words
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        if position > _MAX_OPTIONS:
+            raise Unclear("it has too many options")
+        position += 1
+        yield words[position:]
+        if position < len(words) and not words[position].startswith("-"):
+            yield words[position + 1 :]
+            position += position + 1 < len(words) and words[position + 1].startswith("-")
+
+
+def _could_be(words: list[str], wanted: list[str]) -> bool:
+    """Whether the shell could make the wanted words of these, if there are files of such names."""
+    completed, words = False, list(words)
+    for one in wanted:
+        if "*" in one:
+            return completed or any(map(_has_glob, words))
+        word = words.pop(0) if words else ""
+        if word != one and not _could_become(word, one):
+            return False
+        completed = completed or word != one
+    return completed and not words
+
+
+def _has_glob(word: str) -> bool:
+    return any(character in word for character in "*?[")
+
+
+def _could_become(word: str, wanted: str) -> bool:
+    return _has_glob(word) and ("[" in word or glob(word.replace("?", "*"), wanted))
+
+
+def glob(pattern: str, text: str) -> bool:
+    """`*` is anything. Not a regular expression: several `.*` in one could take minutes on a long text."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == text
+    last = rest.pop()
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for middle in rest:
+        found = text.find(middle, position, end)
+        if found < 0:
+            return False
+        position = found + len(middle)
+    return True
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path, with whether it is about reading."""
+
+    pattern: PathPattern
+    reading: bool
+
+    def allows(self, request: PermissionRequest, places: Places) -> bool:
+        key = "file_path" if self.reading else _EDITORS.get(request.tool_name, "")
+        path = request.input.get(key)
+        return isinstance(path, str) and self.pattern.surely(path, places)
+
+    def denies(self, request: PermissionRequest, places: Places) -> bool:
+        """A search is denied wherever reading something is: what it finds cannot be told before."""
+        name = request.tool_name
+        if name in _SEARCHERS:
+            return self.reading
+        if not self.reading and name == "Read":
+            return False
+        given = [request.input[key] for key in ("file_path", "notebook_path") if key in request.input]
+        return any(not isinstance(path, str) or self.pattern.maybe(path, places) for path in given)
+
+
+_URL: Final = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(\d+))?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A host, or with `*.` before it those below it."""
+
+    name: str
+
+    def allows(self, request: PermissionRequest, places: Places) -> bool:
+        url = request.input.get("url")
+        found = _URL.fullmatch(url) if isinstance(url, str) else None
+        return found is not None and found[2] is None and self._is(found[1].lower())
+
+    def _is(self, host: str) -> bool:
+        return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
+
+    def denies(self, request: PermissionRequest, places: Places) -> bool:
+        """Hosts below it too, and every address that browsers and we might read otherwise."""
+        if request.tool_name != "WebFetch":
+            return False
+        url = request.input.get("url")
+        found = _URL.fullmatch(url) if isinstance(url, str) else None
+        if found is None:
+            return True
+        host, name = found[1].lower().rstrip("."), self.name.removeprefix("*.")
+        return host == name or host.endswith("." + name)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The kind of a subagent, or the name of a skill."""
+
+    key: str
+    name: str
+    tools: tuple[str, ...]
+    arguments: bool = False  # a skill: with any arguments
+
+    def allows(self, request: PermissionRequest, places: Places) -> bool:
+        given = request.input
+        return given.get(self.key) == self.name and (self.arguments or self.key != "skill" or not given.get("args"))
+
+    def denies(self, request: PermissionRequest, places: Places) -> bool:
+        if request.tool_name not in self.tools:
+            return False
+        given = request.input.get(self.key)
+        return not isinstance(given, str) or given.strip("/ ").casefold() == self.name.casefold()
+
+
+# --- reading
+
+
+def read_rules(name: str, value: Any, allowing: bool) -> tuple[Rule, ...]:
+    """Rules from a list, or from the CLI's own string of them. ValueError for one without a meaning."""
+    check_rules(name, value)
+    listed = split_rules(value) if isinstance(value, str) else value
+    return tuple(_read(rule, allowing) for rule in listed)
+
+
+def _read(text: str, allowing: bool) -> Rule:
+    tool, opened, rest = text.partition("(")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*(__\*)?", tool):
+        raise ValueError(f"no rule for a tool: {text[:60]!r}")
+    if tool.startswith("mcp__"):
+        return _mcp(text, tool, opened)
+    if "*" in tool:
+        raise ValueError(f"a tool's name takes no '*': {text[:60]!r}")
+    if allowing and tool == "AskUserQuestion":
+        raise ValueError("AskUserQuestion cannot be allowed: nobody is there to answer")
+    if not opened:
+        return Rule(text, tool)
+    content = rest[:-1]
+    reader = _READERS.get(tool)
+    if reader is None:
+        raise ValueError(f"no rule for {tool} has parentheses{_HINTS.get(tool, '')}: {text[:60]!r}")
+    if not content.strip() or content != content.strip():
+        raise ValueError(f"the parentheses are empty, or hold spaces at an end: {text[:60]!r}")
+    return Rule(text, tool, reader(content, allowing))
+
+
+def _mcp(text: str, tool: str, opened: str) -> Rule:
+    parts_ = tool.removesuffix("__*").split("__")
+    if opened or len(parts_) < 2 or not all(parts_) or (tool.endswith("__*") and len(parts_) > 2):
+        raise ValueError(f"an MCP rule is mcp__server, mcp__server__* or mcp__server__tool, not {text[:60]!r}")
+    return Rule(text, tool)
+
+
+def _command(content: str, allowing: bool) -> Command | None:
+    if content in ("*", ":*"):
+        return None
+    pattern_ = content[:-2] + " *" if content.endswith(":*") else content
+    if ":*" in pattern_ or "**" in pattern_ or ("*" in pattern_ and "\\" in pattern_):
+        raise ValueError(f"no pattern of a command: {content[:60]!r}; ':*' is for its end, '*' for any text")
+    if allowing and "*" in pattern_:
+        if pattern_.startswith("*"):
+            raise ValueError(f"Bash({content[:60]}) would allow every program; begin with the program's name")
+        try:
+            simple = parts(pattern_.replace("*", "x"))
+        except Unclear as why:
+            raise ValueError(f"Bash({content[:60]}) can never match: {why}") from None
+        if len(simple) > 1:
+            raise ValueError(f"Bash({content[:60]}) is several commands: a rule is needed for each of them")
+    return Command(pattern_)
+
+
+def _read_path(content: str, allowing: bool) -> Path:
+    return Path(pattern(content), True)
+
+
+def _edit_path(content: str, allowing: bool) -> Path:
+    return Path(pattern(content), False)
+
+
+def _domain(content: str, allowing: bool) -> Domain:
+    scheme, _, name = content.partition(":")
+    if scheme != "domain" or not re.fullmatch(r"(\*\.)?([A-Za-z0-9-]+\.)*[A-Za-z0-9-]+", name):
+        raise ValueError(f"a rule for WebFetch is WebFetch(domain:example.com), not WebFetch({content[:60]})")
+    return Domain(name.lower())
+
+
+def _subagent(content: str, allowing: bool) -> Named:
+    return Named("subagent_type", _name(content), _SUBAGENT)
+
+
+def _skill(content: str, allowing: bool) -> Named:
+    name = content.removesuffix(" *")
+    return Named("skill", _name(name), ("Skill",), name != content)
+
+
+def _name(content: str) -> str:
+    if not re.fullmatch(r"[\w.:-]+", content):
+        raise ValueError(f"not a name: {content[:60]!r}")
+    return content
+
+
+_READERS: Final[Mapping[str, Callable[[str, bool], Any]]] = {
+    "Bash": _command,
+    "Read": _read_path,
+    "Edit": _edit_path,
+    "WebFetch": _domain,
+    "Agent": _subagent,
+    "Task": _subagent,
+    "Skill": _skill,
+}
+_HINTS: Final = {
+    **dict.fromkeys(("Write", "MultiEdit", "NotebookEdit"), "; Edit(path) is for all tools that edit"),
+    **dict.fromkeys(_SEARCHERS, "; Read(path) is for files"),
+}
+
+
+# --- all of them
+
+
+def denied(rules: tuple[Rule, ...], request: PermissionRequest, places: Places) -> Rule | None:
+    """The first rule that denies the call, or might."""
+    return next((rule for rule in rules if rule.denies(request, places)), None)
+
+
+def allowed(rules: tuple[Rule, ...], request: PermissionRequest, places: Places) -> str:
+    """Why the rules do not allow the call; an empty text if they do."""
+    if any(rule.allows(request, places) for rule in rules):
+        return ""
+    commands = [rule.content for rule in rules if rule.tool == "Bash"] if request.tool_name == "Bash" else []
+    command = request.input.get("command")
+    if not commands or not isinstance(command, str):
+        return "no rule allows it"
+    try:
+        for part in parts(command):
+            if not any(one.surely(part) for one in commands):
+                return f"no rule allows this part of it: {part[:200]}"
+    except Unclear as why:
+        return f"{why}, so it cannot be compared with the rules"
+    return ""

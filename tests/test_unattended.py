@@ -1,0 +1,812 @@
+"""The unattended preset: what its rules allow and deny, and that nothing else comes through."""
+
+import json
+import pickle
+import random
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from claude_cli_client._permissions import PermissionRequest, permission_reply, permission_request
+from claude_cli_client._shell import Unclear, parts, spoken
+from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE, unattended
+from claude_cli_client.callbacks import Allow, Deny
+
+ROWS = (Path(__file__).parent / "data" / "callbacks" / "permissions.jsonl").read_text("utf-8").splitlines()
+RECORDED = [permission_request(json.loads(row)["request"]) for row in ROWS]
+CWD = "/srv/app"
+
+
+def answer(callback, tool, **given):
+    return callback(PermissionRequest(tool, given))
+
+
+def runs(command, allow=("Bash(git *)", "Bash(npm test:*)", "Bash(ls)"), deny=()):
+    return isinstance(answer(unattended(allow, deny), "Bash", command=command), Allow)
+
+
+def edits(path, allow=(), deny=(), tool="Edit", **places):
+    return isinstance(answer(unattended(allow, deny, **places), tool, file_path=path), Allow)
+
+
+# --- the preset -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_", RECORDED, ids=lambda request_: request_.tool_name)
+def test_without_rules_nothing_runs(request_):
+    """Every recorded request is denied, with words; only a plan is approved."""
+    made = unattended()(request_)
+    assert isinstance(made, Allow if request_.is_plan else Deny)
+    assert permission_reply(made, request_)["behavior"] == ("allow" if request_.is_plan else "deny")
+
+
+def test_question_gets_guidance():
+    """A question is denied with the guidance: no answer is made up."""
+    question = next(request for request in RECORDED if request.is_question)
+    assert unattended()(question) == Deny(GUIDANCE)
+    assert unattended(guidance="Take the first.")(question) == Deny("Take the first.")
+
+
+def test_question_cannot_be_allowed():
+    """A rule that lets questions through would let them go unanswered: a ValueError."""
+    with pytest.raises(ValueError, match="nobody"):
+        unattended(allow=["AskUserQuestion"])
+
+
+def test_plans_need_not_be_approved():
+    """`approve_plans=False`, or a rule, keeps the model in plan mode."""
+    plan = next(request for request in RECORDED if request.is_plan)
+    assert isinstance(unattended(approve_plans=False)(plan), Deny)
+    assert isinstance(unattended(deny=["ExitPlanMode"])(plan), Deny)
+
+
+def test_denial_says_what_to_do():
+    """The model reads which tool, why, and that nobody can be asked."""
+    said = answer(unattended(["Bash(git *)"]), "Bash", command="git log | sh").message
+    assert "Bash" in said
+    assert "this part of it: sh" in said
+    assert "nobody" in said
+
+
+def test_denial_names_the_rule():
+    """A call that a rule denies says which."""
+    assert "Bash(rm *)" in answer(unattended(["Bash"], ["Bash(rm *)"]), "Bash", command="rm x").message
+
+
+def test_sentence():
+    """The sentence for the system prompt says that nobody answers."""
+    assert "nobody can answer" in UNATTENDED_SENTENCE
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"decision_reason_type": "safetyCheck"},
+        {"decision_reason_type": "hook"},
+        {"decision_reason_type": "rule"},
+        {"requires_user_interaction": True},
+        {"raw": {"server_policy_ask_only": True}},
+        {"raw": {"default_to_no": True}},
+        {"raw": {"matched_ask_rule": "Bash(git *)"}},
+    ],
+)
+def test_a_persons_decision_stays_one(more):
+    """What the CLI, a hook or a setting explicitly wants a person for, no rule allows."""
+    asked = PermissionRequest("Bash", {"command": "git log"}, **more)
+    assert isinstance(unattended(["Bash", "Bash(git *)"])(asked), Deny)
+
+
+def test_sandbox_is_not_left():
+    """A command that asks to run outside of the sandbox is denied, whatever allows the command."""
+    assert isinstance(answer(unattended(["Bash"]), "Bash", command="ls", dangerouslyDisableSandbox=True), Deny)
+
+
+def test_deny_wins():
+    """A call that both allow and deny mean is denied."""
+    assert not runs("git push", ["Bash(git *)"], ["Bash(git push *)"])
+    assert runs("git log", ["Bash(git *)"], ["Bash(git push *)"])
+
+
+def test_rules_as_one_string():
+    """Rules may be the CLI's own string."""
+    made = unattended("Read, Bash(git log *) Bash(ls)", "Bash(rm *)")
+    assert (made.allow_rules, made.deny_rules) == (("Read", "Bash(git log *)", "Bash(ls)"), ("Bash(rm *)",))
+
+
+def test_callback_pickles():
+    """A preset can be sent to a worker, and does the same there."""
+    made = pickle.loads(pickle.dumps(unattended(["Bash(git *)", "Edit(src/**)"], cwd=CWD)))
+    assert isinstance(answer(made, "Bash", command="git log"), Allow)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"guidance": " "}, {"approve_plans": "yes"}, {"cwd": "srv"}, {"home": "/a/../b"}, {"cwd": 3}]
+)
+def test_wrong_options(wrong):
+    """An option without a meaning is a ValueError."""
+    with pytest.raises(ValueError):
+        unattended(**wrong)
+
+
+# --- reading rules ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "bash",
+        "Bash()",
+        "Bash( )",
+        "Bash(git *",
+        "Bash(git:* push)",
+        "Bash(git **)",
+        "Bash(ls \\*)",
+        "Write(src/**)",
+        "Grep(src/**)",
+        "NotebookEdit(x)",
+        "WebSearch(x)",
+        "Foo(x)",
+        "Edit(../x)",
+        "Edit(a/../x)",
+        "Edit(~bob/x)",
+        "Edit(!x)",
+        "Edit(a[bc])",
+        "Edit({a,b})",
+        "Edit(a**b)",
+        "Edit(/)",
+        "WebFetch(example.com)",
+        "WebFetch(domain:)",
+        "WebFetch(domain:*)",
+        "WebFetch(domain:exa*mple.com)",
+        "WebFetch(domain:example.com/x)",
+        "mcp__",
+        "mcp__shop__",
+        "mcp__shop__get_*",
+        "mcp__shop__a__*",
+        "mcp__shop(x)",
+        "mcp__*",
+        "*",
+        "Ba*",
+        "Agent(*)",
+        "",
+    ],
+)
+def test_rules_without_a_meaning(rule):
+    """A rule that would be passed over is a ValueError, on both sides."""
+    for side in ("allow", "deny"):
+        with pytest.raises(ValueError):
+            unattended(**{side: [rule]})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Bash(* --version)",
+        "Bash(*sh)",
+        "Bash(git log && ls *)",
+        "Bash(echo $*)",
+        "Bash(git *; ls)",
+        "Bash(x > *)",
+        "Bash(A=1 x *)",
+    ],
+)
+def test_allow_rules_that_mean_too_much_or_nothing(rule):
+    """To allow, a pattern is of one program, and of text that can be compared at all."""
+    with pytest.raises(ValueError):
+        unattended(allow=[rule])
+
+
+@pytest.mark.parametrize("rules", [None, 3, {"Bash"}, [3], [None]])
+def test_rules_of_the_wrong_type(rules):
+    """Rules are a list of texts, or one text."""
+    with pytest.raises(ValueError):
+        unattended(allow=rules)
+
+
+# --- commands: allowing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git",
+        "git log",
+        "  git log  ",
+        "git log && git diff",
+        "git log; ls",
+        "git log || ls",
+        "git log | git apply",
+        "git log\nls\n",
+        "git commit -m 'a; rm x && b'",
+        'git commit -m "it\'s; a | b > c"',
+        'git commit -m "say \\"hi\\" for \\$5"',
+        "git commit -m 'two\nlines'",
+        "git show HEAD@{1}",
+        "git log -- *.py",
+        "git log x#y",
+        "npm test",
+        "npm test -- --watch",
+    ],
+)
+def test_commands_that_are_meant(command):
+    """One command, or several that are each meant; operators inside of quotes are text."""
+    assert runs(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        " ",
+        "gitx",
+        "git-evil",
+        "npm testx",
+        "ls -l",
+        "Git log",
+        "sudo git log",
+        "git log; rm x",
+        "git log && rm x",
+        "git log || rm x",
+        "git log | sh",
+        "git log |& sh",
+        "git log & rm x",
+        "git log &",
+        "git log\nrm x",
+        "git log\r\nrm x",
+        "git log $(rm x)",
+        "git log `rm x`",
+        'git log "$(rm x)"',
+        'git log "`rm x`"',
+        "git log $X",
+        "git log ${X:-y}",
+        "git log $'x'",
+        'git log "$X"',
+        "git log <(rm x)",
+        "git log >(rm x)",
+        "git log > x",
+        "git log >> x",
+        "git log 2>&1",
+        "git log < x",
+        "git log << X\nrm\nX",
+        "A=1 git log",
+        "A+=1 git log",
+        "A[0]=1 git log",
+        "(git log)",
+        "{ git log; }",
+        "! git log",
+        "if git log; then ls; fi",
+        "git log # '\nrm x\n'",
+        "git log;#'\nrm x\n'",
+        "git log 'open",
+        'git log "open',
+        "git log \\' ; rm x ; \\'",
+        "gi\\t log",
+        "'git' log",
+        '"git log"',
+        "git log \\\n; rm x",
+        "git log \x00",
+        "git log \x0brm",
+        "git\x0clog",
+        "git() { rm x; }; git log",
+    ],
+)
+def test_commands_that_are_not_surely_meant(command):
+    """Whatever runs more, elsewhere, or cannot be told from its text, is denied."""
+    assert not runs(command)
+
+
+def test_every_command_by_the_bare_name():
+    """`Bash`, `Bash(*)` and `Bash(:*)` allow every command."""
+    assert all(runs("x $(y) > z", [rule]) for rule in ("Bash", "Bash(*)", "Bash(:*)"))
+
+
+def test_whole_command_word_for_word():
+    """A rule without `*` may be a whole compound command, and then means this one only."""
+    assert runs("npm run build > out.txt", ["Bash(npm run build > out.txt)"])
+    assert not runs("npm run build > out.txt; ls", ["Bash(npm run build > out.txt)"])
+
+
+def test_star_in_the_middle():
+    """`*` is any text, also in the middle; the parts of it must come in order."""
+    assert runs("git push origin main", ["Bash(git push * main)"])
+    assert not runs("git push main origin", ["Bash(git push * main)"])
+
+
+def test_star_in_a_path_stays_in_it():
+    """A pattern of programs in a directory does not lead out of it."""
+    rule = ["Bash(./scripts/*)"]
+    assert runs("./scripts/build --fast ../x", rule)
+    assert not any(runs(f"./scripts/{out}bin/rm x", rule) for out in ("../", "'..'/", '"."./', "{..,}/", "a/../../"))
+
+
+def test_command_must_be_a_text():
+    """An input without a command, or with another thing there, is denied."""
+    assert isinstance(answer(unattended(["Bash(git *)"]), "Bash"), Deny)
+    assert isinstance(answer(unattended(["Bash(git *)"]), "Bash", command=["git"]), Deny)
+
+
+def test_bash_rule_is_for_bash():
+    """A rule for Bash allows no other tool that runs commands."""
+    assert isinstance(answer(unattended(["Bash(git *)", "Bash"]), "Monitor", command="git log"), Deny)
+
+
+def test_parts():
+    """The parts of a command are as they are written."""
+    assert parts("a 'x;y' && b | c\n d") == ["a 'x;y'", "b", "c", "d"]
+
+
+# --- commands: denying ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm",
+        "rm x",
+        "RM x",
+        "rm\tx",
+        "/bin/rm x",
+        "ls; rm x",
+        "ls && rm x",
+        "ls | rm x",
+        "ls & rm x",
+        "ls\nrm x",
+        "(rm x)",
+        "{ rm x; }",
+        "if true; then rm x; fi",
+        "r\\m x",
+        "r''m x",
+        '"rm" x',
+        "r\\\nm x",
+        "A=1 rm x",
+        "sudo rm x",
+        "env -i rm x",
+        "xargs rm",
+        "find . -exec rm x ;",
+        "sh -c 'rm x'",
+        'bash -c "rm x"',
+        "eval 'rm x'",
+        "echo $(rm x)",
+        "echo `rm x`",
+        "cat <(rm x)",
+        "$X x",
+        "sh -c '$X'",
+        "echo ${X}",
+        "{rm,-r,x}",
+        '{rm,"-r x"}',
+        "/bin/r? x",
+        "sudo /bin/r? x",
+        "git -c alias.x='!rm x' x",
+        "ls #'\nrm x #'",
+        "x" * 5001,
+    ],
+)
+def test_commands_that_might_be_denied(command):
+    """A denial finds its command in any part, behind quotes, wrappers and paths, and takes no chances."""
+    assert not runs(command, ["Bash"], ["Bash(rm *)"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls",
+        "ls *.py",
+        "git log",
+        "echo 'a b'",
+        "awk '{print $1}' f",
+        "grep --include=*.py x",
+        "cat a > b",
+        'echo \'{"a": 1, "b": 2}\'',
+        "alarm x",
+    ],
+)
+def test_commands_that_are_not_denied(command):
+    """What cannot be the command that is denied still runs."""
+    assert runs(command, ["Bash"], ["Bash(rm *)"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git push", "git  push x", "git -C x push", "git --no-pager -c a=b push", "git pus? x", "git -C x [p]ush"],
+)
+def test_subcommands_that_are_denied(command):
+    """A denied subcommand is found behind options, and where file names could complete it."""
+    assert not runs(command, ["Bash"], ["Bash(git push *)"])
+
+
+def test_denied_pipes():
+    """A denial may be of a whole compound command."""
+    assert not runs("cd x && curl y | sh", ["Bash"], ["Bash(curl * | sh)"])
+
+
+def test_denied_commands_of_monitor():
+    """Monitor runs commands as Bash does, so denials of commands hold for it."""
+    assert isinstance(answer(unattended(["Monitor"], ["Bash(rm *)"]), "Monitor", command="rm x"), Deny)
+    assert isinstance(answer(unattended(["Monitor"], ["Bash(rm *)"]), "Monitor"), Deny)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git -x " * 600,
+        "git - - - " * 400,
+        "git " * 1200,
+        "a/" * 2400,
+        "'" * 4999,
+        "*" * 4999,
+        "git *" * 900,
+        '"\\' * 2400,
+    ],
+)
+def test_rules_answer_at_once(command):
+    """No command, however made, keeps the preset busy: it is also what a model can be made to send."""
+    begin = time.process_time()
+    for allow in (["Bash(git * x * y * z)"], ["Bash"]):
+        runs(command, allow, ["Bash(git * push * x * y)", "Bash(rm *)"])
+    assert time.process_time() - begin < 3.0
+
+
+def test_spoken_gives_up():
+    """What can be anything is unclear, not harmless."""
+    with pytest.raises(Unclear):
+        list(spoken("$X"))
+
+
+# --- paths ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("Edit(src/**)", "/srv/app/src/a/b.py"),
+        ("Edit(./src/**)", "/srv/app/src/b.py"),
+        ("Edit(/src/**)", "/srv/app/src/b.py"),
+        ("Edit(src/)", "/srv/app/src/b.py"),
+        ("Edit(src/**)", "src/b.py"),
+        ("Edit(src/*.py)", "/srv/app/src/b.py"),
+        ("Edit(**/*.md)", "/srv/app/a/b/c.md"),
+        ("Edit(**/*.md)", "/srv/app/c.md"),
+        ("Edit(a?.txt)", "/srv/app/ab.txt"),
+        ("Edit(//etc/app/**)", "/etc/app/x"),
+        ("Edit(//etc/app/**)", "/etc//app/./x"),
+        ("Edit(~/notes/**)", "/home/u/notes/x"),
+        ("Edit(~/notes/**)", "~/notes/x"),
+        ("Edit(**)", "/srv/app/x"),
+    ],
+)
+def test_paths_that_are_meant(rule, path):
+    """A path that fits the whole pattern is allowed."""
+    assert edits(path, [rule], cwd=CWD, home="/home/u")
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("Edit(src/**)", "/srv/app/src"),
+        ("Edit(src/**)", "/srv/app/srcx/b.py"),
+        ("Edit(src/**)", "/srv/app/src/../x"),
+        ("Edit(src/**)", "/srv/app/src/../../../etc/passwd"),
+        ("Edit(src/**)", "/other/src/b.py"),
+        ("Edit(src/**)", "/srv/app/a/src/b.py"),
+        ("Edit(src/**)", "/SRV/app/src/b.py"),
+        ("Edit(src/**)", "../src/b.py"),
+        ("Edit(src/**)", "/srv/app/src/\0"),
+        ("Edit(src/**)", ""),
+        ("Edit(src/*.py)", "/srv/app/src/a/b.py"),
+        ("Edit(*.md)", "/srv/app/a/b.md"),
+        ("Edit(src)", "/srv/app/src/x"),
+        ("Edit(a.c)", "/srv/app/abc"),
+        ("Edit(a.c)", "/srv/app/a.c\n"),
+        ("Edit(//etc/app/**)", "/srv/app/etc/app/x"),
+        ("Edit(~/notes/**)", "~bob/notes/x"),
+        ("Edit(**)", "/etc/passwd"),
+        ("Edit(**)", "/srv/app"),
+        ("Edit(**)", "/" + "x/" * 3000),
+        ("Read(src/**)", "/srv/app/src/b.py"),
+    ],
+)
+def test_paths_that_are_not_surely_meant(rule, path):
+    """Anything beside the pattern, or that could lead out of it, is denied."""
+    assert not edits(path, [rule], cwd=CWD, home="/home/u")
+
+
+def test_relative_rules_need_a_place():
+    """Without a working directory or home a relative rule allows no absolute path."""
+    assert not edits("/srv/app/src/x", ["Edit(src/**)", "Edit(**)", "Edit(~/**)"])
+    assert edits("src/x", ["Edit(src/**)"])
+
+
+def test_places_can_be_given_later():
+    """`at` gives the places of a run, and does not overrule the caller's own."""
+    made = unattended(["Edit(src/**)"])
+    assert isinstance(answer(made.at(Path("/srv/app")), "Edit", file_path="/srv/app/src/x"), Allow)
+    assert isinstance(answer(made.at("/a").at("/srv/app"), "Edit", file_path="/srv/app/src/x"), Deny)
+
+
+def test_working_directory_holds_no_pattern():
+    """Special characters in the working directory are its name."""
+    assert edits("/srv/a+(b)*/x", ["Edit(**)"], cwd="/srv/a+(b)*")
+    assert not edits("/srv/a+(b)c/x", ["Edit(**)"], cwd="/srv/a+(b)*")
+
+
+@pytest.mark.parametrize("tool", ["Edit", "Write", "MultiEdit"])
+def test_edit_paths_are_for_all_that_edit(tool):
+    """`Edit(path)` is for every tool that edits files, as in the CLI."""
+    assert edits("/srv/app/src/x", ["Edit(src/**)"], tool=tool, cwd=CWD)
+
+
+def test_notebooks():
+    """NotebookEdit names its file otherwise, and only that name counts."""
+    made = unattended(["Edit(src/**)"], cwd=CWD)
+    assert isinstance(answer(made, "NotebookEdit", notebook_path="/srv/app/src/x"), Allow)
+    assert isinstance(answer(made, "NotebookEdit", file_path="/srv/app/src/x", notebook_path="/etc/x"), Deny)
+
+
+def test_bare_names_are_one_tool():
+    """`Edit` without a path is that tool alone, as in the CLI: Write needs its own rule."""
+    assert not edits("/srv/app/x", ["Edit"], tool="Write")
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("Edit(secret/**)", "/srv/app/secret/x"),
+        ("Edit(secret)", "/srv/app/secret/x"),
+        ("Edit(secret/)", "/srv/app/secret/x"),
+        ("Edit(secret/**)", "/private/srv/app/secret/x"),
+        ("Edit(secret/**)", "/srv/app/SECRET/x"),
+        ("Edit(secret/**)", "/srv/app/public/../secret/x"),
+        ("Edit(secret/**)", "/srv/app/x/.."),
+        ("Edit(secret/**)", "secret/x"),
+        ("Edit(secret/**)", "~bob/x"),
+        ("Edit(*.env)", "/srv/app/a/b/.env"),
+        ("Edit(*.env)", "prod.env"),
+        ("Edit(/etc/passwd)", "/etc/passwd"),
+        ("Edit(//etc)", "/etc/passwd"),
+        ("Edit(~/x)", "/home/u/x"),
+        ("Edit(caf\u00e9)", "/srv/app/cafe\u0301"),
+        ("Read(secret/**)", "/srv/app/secret/x"),
+        ("Edit(secret/**)", 3),
+    ],
+)
+def test_paths_that_might_be_denied(rule, path):
+    """A denial takes the wider reading: any depth, what lies below, any case, other names of a place."""
+    assert not edits(path, ["Edit"], [rule], cwd=CWD, home="/home/u")
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("Edit(secret/**)", "/srv/app/public/x"),
+        ("Edit(//etc/**)", "/srv/app/etc"),
+        ("Edit(~/x)", "/srv/app/x"),
+        ("Edit(*.env)", "/srv/app/env"),
+    ],
+)
+def test_paths_that_are_not_denied(rule, path):
+    """What cannot be meant is still allowed."""
+    assert edits(path, ["Edit"], [rule], cwd=CWD, home="/home/u")
+
+
+def test_denied_files_cannot_be_searched():
+    """Where reading something is denied every search is: what it would find cannot be told."""
+    made = unattended(["Grep", "Glob", "Read"], ["Read(secret/**)"])
+    assert isinstance(answer(made, "Grep", pattern="x"), Deny)
+    assert isinstance(answer(made, "Glob", pattern="**"), Deny)
+    assert isinstance(answer(made, "Read", file_path="/srv/app/x"), Allow)
+
+
+def test_reading_what_must_not_be_edited():
+    """A denied edit does not deny reading."""
+    assert isinstance(answer(unattended(["Read"], ["Edit(secret/**)"]), "Read", file_path="/srv/secret/x"), Allow)
+
+
+# --- hosts ------------------------------------------------------------------------------------------
+
+
+def fetches(url, allow=(), deny=()):
+    return isinstance(answer(unattended(allow, deny), "WebFetch", url=url), Allow)
+
+
+@pytest.mark.parametrize(
+    ("rule", "url"),
+    [
+        ("domain:example.com", "https://example.com"),
+        ("domain:example.com", "http://EXAMPLE.com/a?b=c#d"),
+        ("domain:Example.com", "https://example.com/a"),
+        ("domain:*.example.com", "https://a.b.example.com/"),
+    ],
+)
+def test_hosts_that_are_meant(rule, url):
+    """A host is allowed by its name, hosts below it by `*.`."""
+    assert fetches(url, [f"WebFetch({rule})"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example.com",
+        "https://example.com.evil.org",
+        "https://evilexample.com",
+        "https://example.com@evil.org",
+        "https://evil.org/example.com",
+        "https://evil.org?https://example.com",
+        "https://evil.org\\@example.com",
+        "https://example.com\\@evil.org",
+        "https://example.com:8080",
+        "https://example.com.",
+        "https:example.com",
+        "https:///example.com",
+        "https://example.com\n.evil.org",
+        "https://example.com/\n",
+        " https://example.com",
+        "ftp://example.com",
+        "file:///etc/passwd",
+        "example.com",
+        "https://ex\u0430mple.com",
+        "",
+        None,
+    ],
+)
+def test_hosts_that_are_not_surely_meant(url):
+    """Another host, port or scheme, or an address that could be read in two ways, is denied."""
+    assert not fetches(url, ["WebFetch(domain:example.com)"])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "https://a.example.com",
+        "https://example.com.",
+        "https://EXAMPLE.com:8080",
+        "https://x@example.com",
+        "https:example.com",
+        None,
+    ],
+)
+def test_hosts_that_might_be_denied(url):
+    """A denied host is denied with all below it, and with every odd address."""
+    assert not fetches(url, ["WebFetch"], ["WebFetch(domain:example.com)"])
+
+
+def test_other_hosts_are_not_denied():
+    """What cannot be that host is allowed."""
+    assert fetches("https://example.org/x", ["WebFetch"], ["WebFetch(domain:example.com)"])
+
+
+# --- MCP, subagents, skills -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["mcp__shop", "mcp__shop__*", "mcp__shop__price"])
+def test_mcp_tools(rule):
+    """A server's tools are allowed by the server's name, or one by its own."""
+    assert isinstance(answer(unattended([rule]), "mcp__shop__price"), Allow)
+
+
+@pytest.mark.parametrize(
+    "tool", ["mcp__shopping__price", "mcp__shop", "mcp__other__shop__price", "shop__price", "mcp__Shop__price"]
+)
+def test_other_mcp_tools(tool):
+    """A name that only begins alike is another server."""
+    assert isinstance(answer(unattended(["mcp__shop", "mcp__shop__*"]), tool), Deny)
+
+
+def test_server_whose_name_continues():
+    """The tools of a server `shop__admin` are not the server `shop`'s, though their names begin alike."""
+    asked = PermissionRequest("mcp__shop__admin__drop", mcp_server={"name": "shop__admin", "source": "sdk"})
+    assert isinstance(unattended(["mcp__shop"])(asked), Deny)
+    assert isinstance(unattended(["mcp__shop__admin__drop"])(asked), Allow)
+
+
+def test_server_with_another_spelling():
+    """The CLI writes a server's name with underscores for what a tool's name cannot hold."""
+    asked = PermissionRequest("mcp__my_shop__price", mcp_server={"name": "my.shop", "source": "sdk"})
+    assert isinstance(unattended(["mcp__my_shop"])(asked), Allow)
+
+
+def test_denied_mcp_tools():
+    """A denied server, or one tool of an allowed one."""
+    assert isinstance(answer(unattended(["mcp__shop"], ["mcp__shop__drop"]), "mcp__shop__drop"), Deny)
+    assert isinstance(answer(unattended(["mcp__shop__price"], ["mcp__shop"]), "mcp__shop__price"), Deny)
+
+
+def test_subagents():
+    """A kind of subagent, under the new and the old name of the tool."""
+    made = unattended(["Agent(Explore)"])
+    assert isinstance(answer(made, "Task", subagent_type="Explore"), Allow)
+    assert isinstance(answer(made, "Agent", subagent_type="general-purpose"), Deny)
+    assert isinstance(answer(made, "Agent"), Deny)
+
+
+def test_denied_subagents():
+    """A denied kind, and a call that does not say which."""
+    made = unattended(["Agent"], ["Task(Explore)"])
+    assert isinstance(answer(made, "Agent", subagent_type="explore"), Deny)
+    assert isinstance(answer(made, "Agent"), Deny)
+    assert isinstance(answer(made, "Agent", subagent_type="Plan"), Allow)
+
+
+def test_skills():
+    """A skill alone, or with any arguments."""
+    assert isinstance(answer(unattended(["Skill(review)"]), "Skill", skill="review"), Allow)
+    assert isinstance(answer(unattended(["Skill(review)"]), "Skill", skill="review", args="x"), Deny)
+    assert isinstance(answer(unattended(["Skill(review *)"]), "Skill", skill="review", args="x"), Allow)
+    assert isinstance(answer(unattended(["Skill"], ["Skill(review)"]), "Skill", skill="/review"), Deny)
+
+
+# --- against a real shell ---------------------------------------------------------------------------
+
+# Tells which commands the shell would have run; there are none in its PATH.
+TELL = 'command_not_found_handle(){ echo "RAN:$1" >&2; return $((RANDOM % 2)); }\n'
+PIECES = [
+    *(
+        "q",
+        "a",
+        "qa",
+        "b",
+        " ",
+        " ",
+        " ",
+        ";",
+        "|",
+        "&",
+        "&&",
+        "||",
+        "\n",
+        "\t",
+        "'",
+        '"',
+        "#",
+        "\\",
+        "{",
+        "}",
+        ",",
+        "(",
+    ),
+    *(")", "!", "=", "~", "*", "?", "[", "]", "-", "<", "$", "`", ":", "\u00a0", "eval ", "command ", "exec "),
+]
+needs_bash = pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no /bin/bash")
+
+
+def ran(command, folder):
+    done = subprocess.run(
+        ["/bin/bash", "--norc", "--noprofile", "-c", TELL + command],
+        env={"PATH": "/nonexistent"},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+    )
+    return set(re.findall(rb"^RAN:(.*)$", done.stderr, re.MULTILINE))
+
+
+def made_up(seed, good, count=40):
+    """Commands of random pieces, those for which `good` is true."""
+    pieces, found = random.Random(seed), []
+    while len(found) < count:
+        command = "".join(pieces.choice(PIECES) for _ in range(pieces.randint(3, 14)))
+        if good(command):
+            found.append(command)
+    return found
+
+
+@needs_bash
+@pytest.mark.parametrize("seed", range(2))
+def test_shell_runs_only_what_was_compared(seed, tmp_path):
+    """Of commands that are allowed as `qa` or `b` the shell runs nothing else."""
+    rules = ["Bash(qa *)", "Bash(b *)"]
+    for command in made_up(seed, lambda text: runs(text, rules)):
+        assert ran(command, tmp_path) <= {b"qa", b"b"}, command
+
+
+@needs_bash
+@pytest.mark.parametrize("seed", range(2))
+def test_shell_runs_nothing_that_is_denied(seed, tmp_path):
+    """Of commands that pass the denial of `qa` the shell never runs it, with a file of that name there."""
+    (tmp_path / "qa").touch()
+    for command in made_up(seed, lambda text: "q" in text and "a" in text and runs(text, ["Bash"], ["Bash(qa *)"])):
+        assert b"qa" not in ran(command, tmp_path), command
