@@ -24,20 +24,37 @@ from .run import Run
 
 if TYPE_CHECKING:
     from ._replay import is_stale_session, parse_line, replay
+    from ._unattended import unattended
+    from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
+    from .mcp import ToolContext, ToolResult, ToolServer, tool
+    from .session import Session
     from .totals import Capacity, Totals
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Allow",
     "Capacity",
     "Client",
+    "Deny",
+    "HookCall",
+    "HookMatcher",
+    "HookReply",
+    "PermissionRequest",
+    "PermissionUpdate",
     "Run",
+    "Session",
+    "ToolContext",
+    "ToolResult",
+    "ToolServer",
     "Totals",
     "__version__",
     "find_cli",
     "is_stale_session",
     "parse_line",
     "replay",
+    "tool",
+    "unattended",
 ]
 # Three lines in this form, which type checkers understand.
 __all__ += _errors.__all__
@@ -45,11 +62,24 @@ __all__ += _events.__all__
 __all__ += _options.__all__
 
 _LATER = {
+    "Allow": "callbacks",
     "Capacity": "totals",
+    "Deny": "callbacks",
+    "HookCall": "callbacks",
+    "HookMatcher": "callbacks",
+    "HookReply": "callbacks",
+    "PermissionRequest": "callbacks",
+    "PermissionUpdate": "callbacks",
+    "Session": "session",
+    "ToolContext": "mcp",
+    "ToolResult": "mcp",
+    "ToolServer": "mcp",
     "Totals": "totals",
     "is_stale_session": "_replay",
     "parse_line": "_replay",
     "replay": "_replay",
+    "tool": "mcp",
+    "unattended": "_unattended",
 }
 
 

@@ -129,7 +129,34 @@ def _object(flag: str, value: Any) -> Iterator[Argument]:
 
 
 def _servers(flag: str, value: Any) -> Iterator[Argument]:
-    yield from _object(flag, {"mcpServers": value} if isinstance(value, Mapping) else value)
+    if isinstance(value, Mapping):
+        value = {"mcpServers": {name: _server(name, server) for name, server in value.items()}}
+    yield from _object(flag, value)
+
+
+def _mcp_servers(name: str, value: Any) -> None:
+    ours = isinstance(value, Mapping) and [key for key, one in value.items() if objects.is_tool_server(one)]
+    _mcp(name, {key: one for key, one in value.items() if key not in ours} if ours else value)
+    if ours:
+        from .mcp import check_servers  # imported by those who have made one
+
+        check_servers(value)
+
+
+def _unattended(name: str, value: Any) -> None:
+    if not isinstance(value, bool) and not hasattr(value, "deny_rules"):
+        raise wrong(name, "True, or what unattended(...) made", value)
+
+
+def _hooks(name: str, value: Any) -> None:
+    from .callbacks import hooks_config  # imported by those who have hooks
+
+    hooks_config(value)
+
+
+def _server(name: str, server: Any) -> Any:
+    """A server of ours is announced by its name alone: the CLI speaks to it through us."""
+    return server if isinstance(server, Mapping) else {"type": "sdk", "name": name}
 
 
 def _schema(flag: str, value: Any) -> Iterator[Argument]:
@@ -246,6 +273,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("permission_mode", _one_of(PermissionMode), "--permission-mode", _one),
         Option("permission_prompt_tool", checks.permission_tool, "--permission-prompt-tool", _one),
         Option("permission_prompts", _one_of(PermissionPrompts), "--permission-prompts", _one),
+        Option("can_use_tool", checks.function),
+        Option("unattended", _unattended),
+        Option("hooks", _hooks),
         _switch("dangerously_skip_permissions"),
         _switch("allow_dangerously_skip_permissions"),
         Option("add_dirs", checks.paths, "--add-dir", _each),
@@ -271,7 +301,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         # configuration
         Option("settings", objects.object_or_path(objects.anything), "--settings", _object),
         Option("setting_sources", checks.sources, "--setting-sources", _joined),
-        Option("mcp_servers", _mcp, "--mcp-config", _servers),
+        Option("mcp_servers", _mcp_servers, "--mcp-config", _servers),
         _switch("strict_mcp_config"),
         Option("plugin_dirs", checks.paths, "--plugin-dir", _each),
         _switch("bare"),
@@ -298,6 +328,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("line_sink", checks.line_sink),
         Option("on_stderr", checks.function),
         Option("kill_leftovers", checks.flag),
+        Option("literal", checks.flag),
+        Option("callback_wrapper", checks.function),
         Option("max_line_bytes", checks.whole(1)),
         Option("max_buffered_bytes", checks.whole(1)),
         Option("extra_args", _extra_args, encode=_extra),  # last, so that it stands last
@@ -325,6 +357,10 @@ def build_argv(options: Mapping[str, Any]) -> list[Argument]:
     """
     options = _settled(options)
     argv: list[Argument] = ["-p", "--output-format=stream-json", "--verbose"]
+    if options.get("streaming"):  # decided from the prompt, too: see `_merge.streams`
+        argv.append("--input-format=stream-json")
+    if options.get("can_use_tool") is not None:
+        argv.append("--permission-prompt-tool=stdio")
     for name, option in OPTIONS.items():
         value = options.get(name)
         if value is not None and option.encode is not None:
@@ -337,7 +373,8 @@ def build_argv(options: Mapping[str, Any]) -> list[Argument]:
 def _settled(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with what follows from others and from our defaults."""
     settled = {**options, **_ISOLATED} if options.get("isolated") else dict(options)
-    if not settled.get("dangerously_skip_permissions"):
+    # With a callback the CLI's own mode, so that it is asked.
+    if not settled.get("dangerously_skip_permissions") and settled.get("can_use_tool") is None:
         settled.setdefault("permission_mode", ACCEPT_EDITS)
     if settled.get("sandbox") is not None:
         settled["settings"] = _with_sandbox(settled.get("settings"), settled["sandbox"])

@@ -29,6 +29,7 @@ from .errors import ClientClosedError, TurnError
 from .events import Event
 
 if TYPE_CHECKING:
+    from ._duplex import Duplex
     from ._sinks import Sinks
 
 GRACE: Final = 3.0  # seconds from TERM to KILL: the CLI needs up to 1.6 s to end its tools
@@ -45,7 +46,8 @@ class Launch:
     # Both make what needs a private file (long texts, a throw-away configuration) in the folder.
     argv: Callable[[PrivateFolder], Sequence[str]]
     env: Callable[[PrivateFolder], Mapping[str, str]]
-    prompt: bytes
+    prompt: bytes  # in text mode, the whole of stdin
+    duplex: Duplex | None = None  # in streaming mode, what talks to the CLI
     cwd: str | None = None
     timeout: float | None = None
     idle_timeout: float | None = None
@@ -65,17 +67,26 @@ class Launch:
         self.__dict__.update(known)
 
 
-Batch = tuple[int, list[Event]]  # bytes that the events took on the wire, events
+# Bytes that the events took on the wire, and the events; or what a callback raised, to rise in the
+# consumer.
+Batch = tuple[int, list[Event]]
+Item = Batch | BaseException
 
 
 class Channel:
     """Starts with `start`; ends by itself or by `cancel`."""
 
+    is_turn = True  # what ends with it is a turn
+    # The longest way from a cancel to the end: the ladder's grace (3 s), a leader that does not die
+    # of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
+    end_bound: Final = 10.0
+    prompt_uuid = ""  # of the prompt, where the CLI was told one that means something later
+
     def __init__(self, launch: Launch, on_end: Callable[[Channel, Event | None], None]) -> None:
         """`on_end` is called once, when the run is over (None: it never started)."""
         self.launch = launch
         self.on_end = on_end
-        self.events: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.begun = False  # `start` was called: from then on `on_end` sees to what was taken
         self.consumed = 0  # bytes; written by the consumer alone
         # Written by the reader alone.
@@ -105,10 +116,8 @@ class Channel:
 
         `on_end` is called exactly once for it, whatever happens: here only if no thread started.
         """
-        from ._reader import read  # which imports this module
-
         _cleanup.end_with_interpreter()
-        thread = threading.Thread(target=read, args=(self,), name="claude-reader", daemon=True)
+        thread = threading.Thread(target=self._main, name="claude-reader", daemon=True)
         try:
             self.begun = True  # inside: after it nobody but this gives back what was taken
             # First listed, then looked: either the exit hook finds this run, or this sees that it ran.
@@ -126,6 +135,17 @@ class Channel:
         if error is not None:
             thread.join(1.0)  # it has nothing left to do
             raise error
+
+    def _main(self) -> None:
+        """The reader's thread."""
+        from ._reader import Reader, read  # which imports this module
+
+        read(self, Reader)
+
+    def finish(self) -> None:
+        """Nobody wants more of this run: cancel it, unless it is about to end by itself."""
+        if self.reducer.answer is None or self.launch.background_timeout is not None:
+            self.cancel()
 
     def claim(self) -> bool:
         """Whether the caller is the first: the reader, or a `start` that was interrupted.
@@ -155,9 +175,13 @@ class Channel:
 
     def error(self, terminal: Event) -> TurnError | None:
         """The exception for this turn's terminal event, or None where that is an answer."""
+        return self.verdict_on(terminal, self.reducer, self.limit)
+
+    def verdict_on(self, terminal: Event, reducer: Reducer, limit: float) -> TurnError | None:
+        """The same for a turn that has its own reducer, as those of a session have."""
         from ._verdict import Facts, verdict
 
-        init = self.reducer.init if terminal.is_error else None
+        init = reducer.init if terminal.is_error else None
         version = init.data.get("claude_code_version") if init is not None else ""
         if isinstance(version, str) and version:
             remember_version(self.launch.cli_path, version)
@@ -167,9 +191,9 @@ class Channel:
             cli_version=known_version(self.launch.cli_path),
             odd_lines=tuple(self.odd.last),
             wants_schema=self.launch.wants_schema,
-            resets_at=self.reducer.resets_at,
-            blocked=self.reducer.blocked,
-            limit=self.limit,
+            resets_at=reducer.resets_at,
+            blocked=reducer.blocked,
+            limit=limit,
             now=time(),
         )
         return verdict(terminal, facts)
@@ -177,7 +201,6 @@ class Channel:
     @property
     def stderr(self) -> str:
         return self.stderr_tail.decode("utf-8", "replace")
-
 
     def over(self, terminal: Event | None) -> None:
         """Tell everybody that the run is over (None: it never started). Nothing of it is left."""

@@ -99,26 +99,37 @@ def repaired(text: str) -> str:
     return text
 
 
-def check_prompt(prompt: str) -> bytes:
-    """The bytes for the CLI's stdin. Lone surrogates become U+FFFD, all else survives.
+def check_prompt(prompt: Any) -> str | list[dict[str, Any]]:
+    """The prompt as it goes to the CLI: a text, or content blocks. Lone surrogates become U+FFFD.
 
-    Raises TypeError for anything but a str, ValueError for a prompt the CLI would refuse: empty,
-    blank, or above 10 MiB.
+    Raises TypeError for anything else, ValueError for a prompt the CLI would refuse: empty, blank,
+    or a text above 10 MiB.
     """
+    if isinstance(prompt, (list, tuple)):
+        return _blocks(prompt)
     if not isinstance(prompt, str):
-        raise TypeError(
-            f"the prompt must be a str, not a {type(prompt).__name__}; "
-            "content blocks (images, documents) need a later version of this library"
-        )
+        raise TypeError(f"the prompt must be a str or a list of content blocks, not a {type(prompt).__name__}")
     if not prompt.strip(_BLANK):
         raise ValueError("the prompt is empty or blank")
-    data = repaired(prompt).encode()
-    if len(data) > MAX_PROMPT_BYTES:
+    text = repaired(prompt)
+    size = len(text.encode())
+    if size > MAX_PROMPT_BYTES:
         raise ValueError(
-            f"the prompt has {len(data)} bytes, the CLI takes {MAX_PROMPT_BYTES} at most; "
+            f"the prompt has {size} bytes, the CLI takes {MAX_PROMPT_BYTES} at most; "
             "put the content into a file and name its path"
         )
-    return data
+    return text
+
+
+def _blocks(blocks: Sequence[Any]) -> list[dict[str, Any]]:
+    if not blocks:
+        raise ValueError("the prompt has no content block")
+    for number, block in enumerate(blocks):
+        if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+            raise TypeError(f"content block {number} must be a dict with a 'type', such as 'text' or 'image'")
+        if block["type"] == "text" and not str(block.get("text", "")).strip(_BLANK):
+            raise ValueError(f"content block {number} is a text that is empty or blank")
+    return [copied(block) for block in blocks]
 
 
 # --- flags, numbers, words

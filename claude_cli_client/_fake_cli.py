@@ -203,6 +203,19 @@ class Player:
         self._keep(line + b"\n")
         return line
 
+    def has_line(self, seconds: float) -> bool:
+        """Whether within so many seconds a line of stdin is there, or its end."""
+        import select
+
+        limit = time.monotonic() + seconds
+        while b"\n" not in self._unread and not self._stdin_ended:
+            if not select.select([0], [], [], max(0.0, limit - time.monotonic()))[0]:
+                return False
+            part = os.read(0, 1 << 16)
+            self._unread += part
+            self._stdin_ended = not part
+        return True
+
     def _keep(self, data: bytes) -> None:
         write(self._stdin_copy, data)
 
@@ -213,11 +226,18 @@ class Player:
                 continue
             if isinstance(wanted, dict) and not _contains(_decoded(line), wanted):
                 continue
-            if b'"request_id"' in line:
-                self.request_id = str(_decoded(line).get("request_id", ""))
+            self._note(line)
             return
         write(2, f"fake CLI: stdin ended before a line with {wanted!r}\n".encode())
         raise Exit(1)
+
+    def _note(self, line: bytes) -> None:
+        """What later steps refer to: the request that `reply` answers, the prompt of a result."""
+        if b'"request_id"' in line:
+            self.request_id = str(_decoded(line).get("request_id", "")) or self.request_id
+        elif b'"uuid"' in line:
+            uuid = str(_decoded(line).get("uuid") or "").encode()
+            self._swaps = [*self._swaps[:2], (self.config["prompt_uuid"], uuid)]
 
     def op_reply(self, response: dict[str, Any] | None, error: str | None) -> None:
         """Answers the control request that the last `wait_for_line` found."""

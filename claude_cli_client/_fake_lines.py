@@ -5,7 +5,7 @@ Two programs use this module: `testing.py` imports it, and the stand-in process 
 and of the standard library only what an interpreter has loaded anyway: each start of the stand-in
 pays for every import.
 
-`SESSION_ID`, `MESSAGE_ID` and `CWD` stand in the lines where nothing else was said. The stand-in
+`SESSION_ID`, `MESSAGE_ID`, `PROMPT_UUID` and `CWD` stand in the lines where nothing else was said. The stand-in
 puts its own session and folder there when it writes the line, so that the lines of one process
 agree with each other and with its argv.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = "2.1.332"
 SESSION_ID = "5e551011-0000-4000-8000-00000000face"
+PROMPT_UUID = "5e551011-0000-4000-8000-0000000005ed"  # of the prompt that was read last
 MESSAGE_ID = "msg_00000000000000000000face"
 CWD = "/home/user/fake-cli-working-directory"
 MODEL = "claude-opus-5-5"

@@ -5,7 +5,8 @@ compiled, under the same names: so the package itself is not imported.
 
 The answer says that it is a simulation and repeats the prompt's first words. One harmless tool
 call is shown (an echo that is not run), so that a program sees the usual order of events. What a
-prompt can contain to steer it is listed in `SimulatedCLI`.
+prompt can contain to steer it is listed in `SimulatedCLI`. Here are the turns; what a CLI does
+beyond that when its stdin stays open (control requests, callbacks) is in `_fake_live.py`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
     from ._fake_cli import Player
 
 COST_USD = 0.000204  # of one simulated model call
-_MODELS = {
+MODELS = {
     "sonnet": "claude-sonnet-5-5",
     "opus": "claude-opus-5-5",
     "haiku": "claude-haiku-5-5",
     "default": "claude-opus-5-5",
 }
 _CUE = re.compile(r"\[\[\s*(fail|slow|think|plain|tools|hang|exit|retry)\s*(?::\s*([\w.]+)\s*)?\]\]")
+_CALL = re.compile(r"\[\[\s*call\s*:\s*([\w.-]+)\s*")  # its input, a JSON object, is read by itself
+_DECODER = json.JSONDecoder()
+_CALL_END = re.compile(r"\s*\]\]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print\n"
 _BLANK = "Error: Input contained only whitespace. Provide a prompt.\n"
@@ -52,12 +56,15 @@ _BLANK = "Error: Input contained only whitespace. Provide a prompt.\n"
 def simulate(player: Player, pace: float) -> None:
     player.op_on_signal(15, (), 143)  # as the real CLI ends between two lines
     player.op_on_signal(2, (), 0)
+    if player.option("--input-format") == "stream-json":
+        from ._fake_live import serve
+
+        serve(player, pace)
+        return
     simulation = Simulation(player, pace)
     problem = simulation.problem()
     if problem:
         simulation.refuse(problem)
-    elif simulation.value("--input-format") == "stream-json":
-        simulation.serve()
     else:
         prompt = player.read_stdin().decode("utf-8", "replace")
         missing = _BLANK if prompt else _NO_PROMPT
@@ -75,7 +82,7 @@ class Simulation:
         self.player = player
         self.pace = pace
         asked = self.value("--model")
-        self.model = _MODELS.get(asked or "default", asked or MODEL)
+        self.model = MODELS.get(asked or "default", asked or MODEL)
         self.session_id = self._session_id()
         self.partial = "--include-partial-messages" in player.argv
         self.output = self.value("--output-format") or "text"
@@ -84,6 +91,7 @@ class Simulation:
         self.mode = "bypassPermissions" if "--dangerously-skip-permissions" in player.argv else mode
         self.results: list[dict[str, Any]] = []
         self.cost = 0.0
+        self.denials: list[dict[str, Any]] = []  # tool calls of this turn that were denied
 
     # --- options
 
@@ -98,9 +106,7 @@ class Simulation:
     def _tools(self) -> tuple[str, ...]:
         named = self.value("--tools")
         removed = set((self.value("--disallowedTools") or "").replace(",", " ").split())
-        chosen = (
-            TOOLS if named in (None, "default") else tuple(named.replace(",", " ").split() if named else ())
-        )
+        chosen = TOOLS if named in (None, "default") else tuple(named.replace(",", " ").split() if named else ())
         return tuple(tool for tool in chosen if tool not in removed)
 
     def problem(self) -> str:
@@ -127,9 +133,10 @@ class Simulation:
             if "timestamp" in line:
                 line["timestamp"] = _now()
             if line.get("type") == "result":
+                line["permission_denials"] = self.denials
                 self.results.append(line)
             if self.output == "stream-json":
-                self.player.op_say(_encoded(line))
+                self.player.op_say(encoded(line))
 
     def refuse(self, problem: str) -> NoReturn:
         self.player.op_stderr(problem.encode("utf-8", "replace"))
@@ -141,66 +148,43 @@ class Simulation:
             return
         last = self.results[-1]
         if self.output == "json":
-            self.player.op_say(_encoded(last))
+            self.player.op_say(encoded(last))
         elif self.output == "text":
             self.player.op_say(str(last.get("result", "")).encode("utf-8", "backslashreplace") + b"\n")
         self.player.exit_code = int(last["is_error"])
 
-    # --- a live session
+    # --- what a live session does otherwise
 
-    def serve(self) -> None:
-        """Prompts and control requests as lines on stdin, until it closes."""
-        while (line := self.player.read_line()) is not None:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                self.refuse(f"Error parsing streaming input line ({len(line)} chars): SyntaxError\n")
-            kind = message.get("type") if isinstance(message, dict) else None
-            if kind == "control_request":
-                self._answer(message)
-            elif kind == "user":
-                self.turn(_prompt_of(message.get("message", {}).get("content", "")))
-        self.finish()
+    def pause(self, seconds: float) -> None:
+        self.player.op_pause(seconds)
 
-    def _answer(self, message: dict[str, Any]) -> None:
-        response: dict[str, Any] = {}
-        request = message.get("request", {})
-        if request.get("subtype") == "initialize":
-            models = [{"value": alias, "resolvedModel": model} for alias, model in _MODELS.items()]
-            response = {
-                "commands": [],
-                "agents": [],
-                "output_style": "default",
-                "models": models,
-                "account": {},
-            }
-        elif request.get("subtype") == "set_model":
-            asked = request.get("model") or "default"
-            self.model = _MODELS.get(asked, asked)
-        elif request.get("subtype") == "set_permission_mode":
-            self.mode = request.get("mode", self.mode)
-            response = {"mode": self.mode}
-        answer = {"subtype": "success", "request_id": message.get("request_id"), "response": response}
-        self.player.op_say(_encoded({"type": "control_response", "response": answer}))
+    def hang(self) -> None:
+        self.player.op_hang()
+
+    def servers(self) -> list[dict[str, Any]]:
+        """`mcp_servers` of the init line."""
+        return []
 
     # --- a turn
 
     def turn(self, prompt: str) -> None:
         began = time.monotonic()
-        cues = dict(_CUE.findall(prompt))
-        words = _CUE.sub("", prompt)
+        named, words = _named_calls(prompt)
+        cues = dict(_CUE.findall(words))
+        words = _CUE.sub("", words)
         mode = "default" if self.mode == "manual" else self.mode
         line = init_line(
             session_id=self.session_id,
             model=self.model,
-            cwd=_folder(),
+            cwd=folder(),
             tools=self.tools,
             permission_mode=mode,
         )
-        self.say(line)
+        self.denials = []
+        self.say({**line, "mcp_servers": self.servers()})
         self._retries(cues)
         if "hang" in cues:
-            self.player.op_hang()
+            self.hang()
         if "exit" in cues:
             self.player.op_exit(int(_number(cues["exit"], 1)))
         if "fail" in cues:
@@ -208,7 +192,7 @@ class Simulation:
             self.say(*api_failure_lines(failure, session_id=self.session_id, index=len(self.results)))
             return
         pause = _number(cues["slow"], 2) if "slow" in cues else 0.0
-        calls = self._tool_calls(cues)
+        calls = self._tool_calls(named or self._plausible_calls(cues))
         if calls is not None:
             self._end(words, cues, pause, calls, began)
 
@@ -216,20 +200,26 @@ class Simulation:
         count = int(_number(cues["retry"], 1)) if "retry" in cues else 0
         for attempt in range(1, count + 1):
             self.say(api_retry_line(attempt, 10, 100, 529, "overloaded", self.session_id))
-            self.player.op_pause(0.1)
+            self.pause(0.1)
 
-    def _tool_calls(self, cues: dict[str, str]) -> int | None:
-        """Shows the tool calls and returns their number; None if `--max-turns` ended the turn."""
+    def _plausible_calls(self, cues: dict[str, str]) -> list[tuple[str, dict[str, Any]]]:
         if "plain" in cues or "Bash" not in self.tools:
-            return 0
+            return []
         wanted = int(_number(cues["tools"], 1)) if "tools" in cues else 1
+        return [
+            ("Bash", {"command": f"echo simulated call {count}", "description": "Show a tool call"})
+            for count in range(1, wanted + 1)
+        ]
+
+    def _tool_calls(self, wanted: list[tuple[str, dict[str, Any]]]) -> int | None:
+        """Shows the tool calls and returns their number; None if `--max-turns` ended the turn."""
         limit = int(float(self.value("--max-turns") or 0))
-        for count in range(1, wanted + 1):
-            self._tool_call(count)
+        for count, (name, given) in enumerate(wanted, 1):
+            self._tool_call(name, given)
             if limit and count >= max(limit, 1):
                 self._max_turns_reached(count, limit)
                 return None
-        return wanted
+        return len(wanted)
 
     def _max_turns_reached(self, calls: int, limit: int) -> None:
         self._count(calls)
@@ -240,13 +230,25 @@ class Simulation:
         )  # fmt: skip
         self.say(line)
 
-    def _tool_call(self, count: int) -> None:
+    def _tool_call(self, name: str, given: dict[str, Any]) -> None:
         tool_id = new_tool_id()
-        call = {"command": f"echo simulated call {count}", "description": "Show a tool call"}
-        block = {"type": "tool_use", "id": tool_id, "name": "Bash", "input": call}
-        arguments = json.dumps(call)
+        block = {"type": "tool_use", "id": tool_id, "name": name, "input": given}
+        arguments = json.dumps(given)
         self._message([(block, [arguments[:20], arguments[20:]])], 0.0, "tool_use")
-        self.say(tool_result_line(tool_id, f"simulated call {count}", session_id=self.session_id))
+        self.say(self.used(tool_id, name, given))
+
+    def used(self, tool_id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """The line with a call's result. Nothing is run."""
+        if name.startswith("mcp__"):
+            return self.tool_failed(tool_id, f"Error: No such tool available: {name}")
+        text = f"(simulated: {name} was not run)"
+        command = given.get("command")
+        if name == "Bash" and isinstance(command, str):
+            text = command[5:] if command.startswith("echo ") else "(Bash completed with no output)"
+        return tool_result_line(tool_id, text, session_id=self.session_id)
+
+    def tool_failed(self, tool_id: str, text: str) -> dict[str, Any]:
+        return tool_result_line(tool_id, text, is_error=True, session_id=self.session_id)
 
     def _message(self, blocks: list[tuple[dict[str, Any], list[str]]], pause: float, stop: str) -> None:
         """One message of the model: whole blocks, or streamed piece by piece."""
@@ -254,10 +256,8 @@ class Simulation:
         each = self.pace + pause / max(1, sum(len(pieces) for _, pieces in blocks))
         if not self.partial:
             for block, pieces in blocks:
-                self.player.op_pause(each * len(pieces))
-                self.say(
-                    assistant_line(block, session_id=self.session_id, message_id=message_id, model=self.model)
-                )
+                self.pause(each * len(pieces))
+                self.say(assistant_line(block, session_id=self.session_id, message_id=message_id, model=self.model))
             return
         status = {"type": "system", "subtype": "status", "status": "requesting"}
         self.say({**status, "session_id": self.session_id, "uuid": new_uuid()})
@@ -265,7 +265,7 @@ class Simulation:
             blocks, session_id=self.session_id, message_id=message_id, model=self.model, stop_reason=stop
         ):
             if line.get("event", {}).get("type") == "content_block_delta":
-                self.player.op_pause(each)
+                self.pause(each)
             self.say(line)
 
     def _end(self, words: str, cues: dict[str, str], pause: float, calls: int, began: float) -> None:
@@ -307,7 +307,7 @@ class Simulation:
         }  # fmt: skip
 
 
-def _encoded(line: dict[str, Any]) -> bytes:
+def encoded(line: dict[str, Any]) -> bytes:
     text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -317,17 +317,36 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
 
-def _folder() -> str:
+def folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
         return ""
 
 
-def _prompt_of(content: Any) -> str:
+def prompt_of(content: Any) -> str:
+    """The text of a prompt, which may be content blocks."""
     if isinstance(content, str):
         return content
     return " ".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
+
+
+def _named_calls(prompt: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
+    """The calls that the prompt asks for, and what is left of it."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    left, end = "", 0
+    for cue in _CALL.finditer(prompt):
+        if cue.start() < end:
+            continue  # inside of another one's input
+        try:
+            given, after = _DECODER.raw_decode(prompt, cue.end()) if prompt[cue.end()] == "{" else ({}, cue.end())
+        except (ValueError, IndexError):
+            continue
+        closed = _CALL_END.match(prompt, after)
+        if closed and isinstance(given, dict):
+            calls.append((cue[1], given))
+            left, end = left + prompt[end : cue.start()], closed.end()
+    return calls, left + prompt[end:]
 
 
 def _number(word: str, default: float) -> float:

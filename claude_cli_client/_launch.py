@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._argv import Argument, TextFile, build_argv, shown_argv
@@ -17,28 +17,56 @@ from ._channel import Launch
 from ._checks import as_text, check_prompt, is_path
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
-from ._merge import merge, needs_temporary_config, setting
+from ._merge import merge, needs_temporary_config, setting, shadow, streams
 from ._objects import is_json_text
 from .discovery import locate
 
 if TYPE_CHECKING:
+    from ._duplex import Duplex
     from .options import StrPath
 
-__all__ = ["as_text", "check_prompt", "merge", "prepare"]
+__all__ = ["merge", "prepare", "prepare_session"]
 
 
-def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) -> Launch:
+def prepare(options: dict[str, Any], prompt: Any, cli_path: StrPath | None) -> Launch:
     """Everything that is known before the start, checked. Raises what the caller did wrong."""
-    cwd = options.get("cwd")
+    content = check_prompt(prompt)
+    options = _settled(options)
+    streaming = streams(options, content)
+    duplex = _stream(options, content) if streaming else None
+    return _launch(options, cli_path, content.encode() if isinstance(content, str) and not streaming else b"", duplex)
+
+
+def prepare_session(options: dict[str, Any], cli_path: StrPath | None) -> tuple[Launch, Mapping[str, Any]]:
+    """The same for a live session; and the fields of its `initialize`."""
+    from ._stream import converse
+
+    options = _settled(options)
+    duplex, initialize = converse(options)
+    return _launch(options, cli_path, b"", duplex), initialize
+
+
+def _settled(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with what the one switch `unattended` stands for."""
+    if not options.get("unattended"):
+        return options
+    from ._unattended import settle
+
+    return settle(options, os.getcwd(), os.environ.get("HOME", ""))
+
+
+def _launch(options: dict[str, Any], cli_path: StrPath | None, prompt: bytes, duplex: Duplex | None) -> Launch:
+    options["streaming"] = duplex is not None
+    cwd = _folder(options.get("cwd"))
     _find_files(options, cwd)
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
     arguments = build_argv(options)
     temporary_config = needs_temporary_config(options)
+    sink = options.get("line_sink")
     if options.get("config_dir") is not None:
         options["config_dir"] = os.path.abspath(as_text(options["config_dir"]))
-    if is_nested(os.environ):
-        _warn_of_nesting()
+    _warn_of_surprises(options)
     run_id = os.urandom(16).hex()
 
     def argv(folder: PrivateFolder) -> list[str]:
@@ -50,13 +78,13 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
             found[CONFIG_DIR] = folder.subfolder("config")
         return found
 
-    sink = options.get("line_sink")
     return Launch(
         run_id=run_id,
         argv=argv,
         env=env,
         prompt=prompt,
-        cwd=None if cwd is None else os.path.abspath(as_text(cwd)),
+        duplex=duplex,
+        cwd=cwd,
         timeout=setting(options, "timeout"),
         idle_timeout=setting(options, "idle_timeout"),
         start_timeout=setting(options, "start_timeout"),
@@ -74,15 +102,25 @@ def prepare(options: dict[str, Any], prompt: bytes, cli_path: StrPath | None) ->
     )
 
 
+def _folder(cwd: Any) -> str | None:
+    if cwd is not None and not os.path.isdir(cwd):
+        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
+    return None if cwd is None else os.path.abspath(as_text(cwd))
+
+
+def _stream(options: Mapping[str, Any], content: str | Sequence[Mapping[str, Any]]) -> Duplex:
+    from ._stream import open_stream
+
+    return open_stream(options, content)
+
+
 def environment(options: Mapping[str, Any], run_id: str = "") -> dict[str, str]:
     """The environment of a CLI with these options."""
     return build_env(options, os.environ, run_id)
 
 
-def _find_files(options: Mapping[str, Any], cwd: Any) -> None:
+def _find_files(options: Mapping[str, Any], cwd: str | None) -> None:
     """What is named must be there: the CLI would end with words of its own, or pass over it."""
-    if cwd is not None and not os.path.isdir(cwd):
-        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
     if options.get("command_prefix"):
         return  # then it is looked for behind the border
     for name in ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt"):
@@ -114,15 +152,27 @@ def _background_timeout(options: Mapping[str, Any]) -> float | None:
 _warned = False
 
 
-def _warn_of_nesting() -> None:
+def _warn_of_surprises(options: Mapping[str, Any]) -> None:
     global _warned
-    if not _warned:
+    shadowed_by = shadow(options)
+    if shadowed_by:
+        _warn(f"the permission callback will not be asked: {shadowed_by} decides before it", UserWarning)
+    if not _warned and is_nested(os.environ):
         _warned = True
-        import warnings
-
-        warnings.warn(
+        _warn(
             "this program runs inside of a Claude Code session; its turns do not inherit that session's variables",
             RuntimeWarning,
-            stacklevel=6,
         )
 
+
+def _warn(message: str, category: type[Warning]) -> None:
+    """At the line of the caller that is not ours, however many of ours are in between."""
+    import warnings
+
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+_PACKAGE = __name__.rpartition(".")[0] + "."

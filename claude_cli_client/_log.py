@@ -6,6 +6,7 @@ first message: it costs as much as the rest of this package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ def warning(message: str, *values: object) -> None:
 
 def error(message: str, *values: object) -> None:
     _logger().error(message, *values)
+
+
+def each(*steps: Callable[[], object]) -> None:
+    """Do every step, whatever the ones before it do, and log what failed: somebody waits for the end."""
+    for step in steps:
+        try:
+            step()
+        except BaseException as fault:  # noqa: BLE001 - the next steps must run
+            error("while ending a run: %s", type(fault).__name__)
 
 
 def _logger() -> logging.Logger:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ._argv import OPTIONS
-from ._checks import copied, is_path
+from ._checks import copied, is_path, split_rules
 from ._objects import is_json_text
 from .options import DEFAULTS, MARKER
 
@@ -52,10 +52,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "api_key": "env={'ANTHROPIC_API_KEY': ...}",
     **dict.fromkeys(("max_tokens", "temperature", "top_p", "stop_sequences"), "no option: the CLI has none for it"),
     "session_store": "the argument store of Client(...), which comes with a later version",
-    **dict.fromkeys(
-        ("can_use_tool", "can_use_tools", "hooks", "literal", "verbatim_prompts"),
-        "not in this version, it comes with a later one",
-    ),
+    **dict.fromkeys(("can_use_tools", "permission_callback"), "can_use_tool"),
+    "verbatim_prompts": "literal",
 }
 
 
@@ -150,6 +148,18 @@ CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
         "sandbox is merged into settings, so settings must be a dict or a JSON text, not a file",
     ),
     (
+        lambda o: _on(o, "unattended") and (o.get("can_use_tool") is not None or _on(o, "permission_prompt_tool")),
+        "unattended answers permission requests itself: leave out can_use_tool and permission_prompt_tool",
+    ),
+    (
+        lambda o: o.get("can_use_tool") is not None and _on(o, "permission_prompt_tool"),
+        "can_use_tool and permission_prompt_tool exclude each other: one of them answers",
+    ),
+    (
+        lambda o: o.get("can_use_tool") is not None and o.get("permission_prompts") == "none",
+        "permission_prompts='none' means that can_use_tool is never asked",
+    ),
+    (
         lambda o: MARKER in (o.get("env") or {}),
         f"env must not hold {MARKER}: by it this library finds what a run left behind",
     ),
@@ -190,6 +200,23 @@ def check(options: Mapping[str, Any]) -> None:
             raise ValueError(message)
 
 
+def shadow(options: Mapping[str, Any]) -> str:
+    """What keeps the CLI from asking the permission callback, if there is one; else ""."""
+    if options.get("can_use_tool") is None:
+        return ""
+    if options.get("dangerously_skip_permissions"):
+        return "dangerously_skip_permissions"
+    mode = options.get("permission_mode")
+    if mode in ("bypassPermissions", "dontAsk"):
+        return f"permission_mode={mode!r}"
+    allowed = options.get("allowed_tools") or ()
+    rules = split_rules(allowed) if isinstance(allowed, str) else allowed
+    return f"the rule {next(iter(set(rules) & _ALL))!r} of allowed_tools" if set(rules) & _ALL else ""
+
+
+_ALL: Final = frozenset({"*", "*(*)"})
+
+
 def setting(options: Mapping[str, Any], name: str) -> Any:
     """An option's value, or its default where it is absent.
 
@@ -198,6 +225,13 @@ def setting(options: Mapping[str, Any], name: str) -> Any:
     default = DEFAULTS.get(name)
     value = options.get(name, default)
     return default if value is None and isinstance(default, (bool, tuple, Mapping)) else value
+
+
+def streams(options: Mapping[str, Any], prompt: Any) -> bool:
+    """Whether the turn needs a stdin that stays open, or more than a text on it."""
+    servers = options.get("mcp_servers")
+    ours = isinstance(servers, Mapping) and not all(isinstance(server, Mapping) for server in servers.values())
+    return not isinstance(prompt, str) or ours or _on(options, "can_use_tool", "hooks", "literal", "unattended")
 
 
 def needs_temporary_config(options: Mapping[str, Any]) -> bool:

@@ -96,11 +96,18 @@ def agent(name: str, value: Any) -> None:
             listed(f"{name}[{field!r}]", value[field], tool_name, "tool names")
 
 
+def is_tool_server(value: Any) -> bool:
+    """Whether it is a `ToolServer`, whose module is imported by those who have made one."""
+    return callable(getattr(value, "may_run_parallel", None))
+
+
 def mcp_server(name: str, value: Any) -> None:
     if name.endswith("['mcpServers']"):
         raise ValueError(f"{name}: give what is inside of 'mcpServers', a dict of servers by name")
+    if is_tool_server(value):
+        return
     if not isinstance(value, Mapping):
-        raise wrong(name, "a dict (tools made of Python functions come with a later version)", value)
+        raise wrong(name, "a dict or a ToolServer", value)
     kind = value.get("type", "stdio")
     if kind == "stdio" and "command" not in value and "url" in value:
         raise ValueError(f"{name} has a 'url' but no 'type'; add 'type': 'http' (or 'sse', 'ws')")

@@ -33,8 +33,8 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 _NO_JSON: Final = (ValueError, StopIteration, RecursionError)
 
 
-def parse(line: bytes, odd: Odd) -> list[Event]:
-    """The events of one line (without its newline); none where nobody should see it."""
+def parse(line: bytes, odd: Odd, control: Callable[[Json], object] | None = None) -> list[Event]:
+    """The events of one line (without its newline). What nobody should see goes to `control`."""
     text = line.decode("utf-8", "replace")
     try:
         data, end = _scan(text, 0)
@@ -47,15 +47,17 @@ def parse(line: bytes, odd: Odd) -> list[Event]:
         delta = _text_delta(data, line)
         if delta is not None:
             return [delta]
-    return events_of(data, line)
+    return events_of(data, line, control)
 
 
-def events_of(data: Json, line: bytes) -> list[Event]:
+def events_of(data: Json, line: bytes, control: Callable[[Json], object] | None = None) -> list[Event]:
     """The events of a decoded line, by the table `_TYPES`."""
     kind = data.get("type")
     handler = _TYPES.get(kind) if kind.__class__ is str else None
     if handler is None or "sdk_host_only" in data:
         if is_hidden(data):
+            if control is not None:
+                control(data)
             return []
         handler = handler or _forwarded
     try:

@@ -9,7 +9,8 @@ data and not in how far some thread got: Ctrl-C or a timeout at any point of `ta
 that `give_back` (idempotent) returns, or a waiter that is no longer in the line.
 
 On the thread of a run that holds a slot it is safe to wait for another one: runs end by
-themselves, whether or not anybody consumes them.
+themselves, whether or not anybody consumes them. A live session does not. So a thread whose own
+sessions hold all slots would wait for itself, and is told so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weakref import WeakSet
 from . import _fork
 from ._channel import Channel
 from ._sync import Deadline, Latch
-from .errors import ClientClosedError, SlotTimeoutError, TurnCancelled, TurnError
+from .errors import ClientClosedError, ConcurrencyError, SlotTimeoutError, TurnCancelled, TurnError
 from .events import Event
 
 if TYPE_CHECKING:
@@ -34,13 +35,28 @@ if TYPE_CHECKING:
 _SUMS = ("cost_usd", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
 
 
+class _Here(threading.local):
+    def __init__(self) -> None:  # on each thread, when it first looks
+        self.mark = object()
+
+
+_here = _Here()
+
+
+def _this_thread() -> object:
+    """Stands for the calling thread, and never for a later one: thread idents are used again."""
+    return _here.mark
+
+
 class Slot:
     """One place among `max_concurrent`. Made before it is taken, so that it can be given back."""
 
-    __slots__ = ("opened",)
+    __slots__ = ("opened", "thread")
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_session: bool = False) -> None:
         self.opened = Latch()  # a waiter sleeps in it; opened by the giver
+        # Of a live session: the thread that opened it. None: held by a run.
+        self.thread = _this_thread() if by_session else None
 
 
 class Pool:
@@ -66,14 +82,16 @@ class Pool:
     def take(self, slot: Slot, timeout: float | None) -> None:
         """Block until there is a place, at most so long.
 
-        Raises `SlotTimeoutError` or `ClientClosedError`. Whatever it raises, the caller must then
-        `give_back` the slot.
+        Raises `SlotTimeoutError`, `ClientClosedError`, and without a timeout `ConcurrencyError`
+        where none could ever come free. Whatever it raises, the caller must then `give_back` the slot.
         """
         with self._lock:
             self._refuse_if_closed()
             if len(self._held) < self.size and not self._line:
                 self._held.add(slot)
                 return
+            if timeout is None:
+                self._refuse_to_wait_for_oneself()
             self._line.append(slot)
         deadline = Deadline(timeout)
         while slot not in self._held and not self.closed:  # also where Ctrl-C kept the giver from opening
@@ -87,6 +105,15 @@ class Pool:
                     slot_timeout=timeout or 0.0,
                     max_concurrent=self.size,
                 )
+
+    def _refuse_to_wait_for_oneself(self) -> None:
+        """Called with `_lock` held."""
+        me = _this_thread()
+        if all(held.thread is me for held in self._held):
+            raise ConcurrencyError(
+                f"this thread's own sessions hold all {self.size} slots (max_concurrent), so it would wait for "
+                "itself: close one first, use it for the prompt, or give slot_timeout"
+            )
 
     def try_take(self, slot: Slot) -> bool:
         """Take a place if there is one now. Raises `ClientClosedError`."""
@@ -126,23 +153,22 @@ class Pool:
         """A run is over (None: it never started). On its reader's thread, once."""
         try:
             self._running.discard(channel)
-            if terminal is not None:
-                error = channel.error(terminal)
-                with self._lock:
-                    self._count(terminal, error)
+            if terminal is not None and channel.is_turn:
+                self.count(terminal, channel.error(terminal))
         finally:
             self.give_back(slot)
 
-    def _count(self, terminal: Event, error: TurnError | None) -> None:
-        """Add a turn to the totals. Called with `_lock` held."""
-        self._turns += 1
-        self._cancelled += isinstance(error, TurnCancelled)
-        if error is not None:
-            name = type(error).__name__
-            self._failures[name] = self._failures.get(name, 0) + 1
-        for name in _SUMS:
-            self._sums[name] = self._sums.get(name, 0) + (getattr(terminal, name) or 0)
-        self._sums["unknown_cost"] = self._sums.get("unknown_cost", 0) + (terminal.cost_usd is None)
+    def count(self, terminal: Event, error: TurnError | None) -> None:
+        """Add a turn to the totals."""
+        with self._lock:
+            self._turns += 1
+            self._cancelled += isinstance(error, TurnCancelled)
+            if error is not None:
+                name = type(error).__name__
+                self._failures[name] = self._failures.get(name, 0) + 1
+            for name in _SUMS:
+                self._sums[name] = self._sums.get(name, 0) + (getattr(terminal, name) or 0)
+            self._sums["unknown_cost"] = self._sums.get("unknown_cost", 0) + (terminal.cost_usd is None)
 
     def totals(self) -> Totals:
         from .totals import Totals

@@ -36,15 +36,18 @@ class Process:
         *,
         env: Mapping[str, str],
         cwd: str | None,
-        stdin: bytes,
+        stdin: bytes | None,
         wake: Callable[[], None],
     ) -> None:
         """Start it. Raises what `Popen` raises, and then nothing is left open.
 
+        `stdin` is its whole input, or None: then the attribute `stdin` is the write end of a pipe,
+        which the caller takes over.
+
         `wake` is called (on another thread) when the leader ends, where `exit_fd` is None.
         """
         with _fork.spawning:
-            self.pid, self.stdout, self.stderr = _spawn(argv, env, cwd, stdin)
+            self.pid, self.stdin, self.stdout, self.stderr = _spawn(argv, env, cwd, stdin)
         self.reaped = False
         self.exit_code: int | None = None
         self._stolen = False  # somebody else reaped it
@@ -65,6 +68,11 @@ class Process:
                 self._stolen = True
             self.reaped = True
         self.close()
+
+    def take_stdin(self) -> int:
+        """The write end of stdin: from now on the caller closes it."""
+        fd, self.stdin = self.stdin, -1
+        return fd
 
     @property
     def exit_fd(self) -> int | None:
@@ -120,16 +128,19 @@ class Process:
 
     def close(self) -> None:
         """Close all descriptors. The pipes may have been closed before, by `close_pipe`."""
+        self.close_pipe(self.stdin)
         self.close_pipe(self.stdout)
         self.close_pipe(self.stderr)
         if self._watch is not None:
             self._watch.close(self.reaped or self._stolen)
 
     def close_pipe(self, fd: int) -> None:
-        """Close `stdout` or `stderr`; a second time does nothing."""
+        """Close `stdin`, `stdout` or `stderr`; a second time does nothing."""
         if fd < 0:
             return
-        if fd == self.stdout:
+        if fd == self.stdin:
+            self.stdin = -1
+        elif fd == self.stdout:
             self.stdout = -1
         elif fd == self.stderr:
             self.stderr = -1
@@ -137,31 +148,32 @@ class Process:
 
 
 def _spawn(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdin: bytes
-) -> tuple[int, int, int]:
-    """Process id, and the read ends of its stdout and stderr. Called with `_fork.spawning` held.
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdin: bytes | None
+) -> tuple[int, int, int, int]:
+    """Process id, and our ends of its stdin (-1: a file), stdout and stderr.
 
-    `start_new_session` and not `preexec_fn`: that forks instead of vforking (79 ms from a host of
-    2 GB) and runs Python between fork and exec, which can deadlock in a program with threads.
+    Called with `_fork.spawning` held. `start_new_session` and not `preexec_fn`: that forks instead
+    of vforking (79 ms from a host of 2 GB) and runs Python between fork and exec, which can deadlock
+    in a program with threads.
     """
     out = err = (-1, -1)
-    inp = -1
+    inp = (-1, -1)
     try:
-        inp = anonymous_file(stdin)
+        inp = os.pipe() if stdin is None else (anonymous_file(stdin), -1)
         out = os.pipe()
         err = os.pipe()
         child = subprocess.Popen(
-            argv, stdin=inp, stdout=out[1], stderr=err[1], env=env, cwd=cwd, start_new_session=True
+            argv, stdin=inp[0], stdout=out[1], stderr=err[1], env=env, cwd=cwd, start_new_session=True
         )
         # We wait for it ourselves: its finaliser must neither warn nor reap.
         child.returncode = 0
-        _fork.descriptors.update((out[0], err[0]))
-        return child.pid, out[0], err[0]
+        _fork.descriptors.update(fd for fd in (inp[1], out[0], err[0]) if fd >= 0)
+        return child.pid, inp[1], out[0], err[0]
     except BaseException:
-        _close_all(out[0], err[0])
+        _close_all(inp[1], out[0], err[0])
         raise
     finally:
-        _close_all(inp, out[1], err[1])
+        _close_all(inp[0], out[1], err[1])
 
 
 def _close_all(*fds: int) -> None:
@@ -307,3 +319,17 @@ def _watch(pid: int, wake: Callable[[], None]) -> _Watch:
 
 TERM: int = signal.SIGTERM
 KILL: int = getattr(signal, "SIGKILL", 9)  # Windows has none, and importing must not raise
+
+
+def how_it_ended(exit_code: int | None, stderr: str) -> str:
+    """A sentence about a CLI that gave no result."""
+    if exit_code is None:
+        return "the CLI ended without a result; its exit code is unknown: somebody else reaped it"
+    if exit_code < 0:
+        try:
+            name = signal.Signals(-exit_code).name
+        except ValueError:
+            name = f"signal {-exit_code}"
+        return f"the CLI was killed by {name} before it gave a result"
+    said = stderr.strip().rpartition("\n")[2]  # the last line of a refusal is its reason
+    return f"the CLI ended without a result (exit code {exit_code})" + (f": {said[:500]}" if said else "")

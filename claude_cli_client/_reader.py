@@ -5,7 +5,7 @@ deadline, and it alone starts, signals and reaps the process, so none of that ne
 hold while nobody iterates, because they are deadlines of this loop.
 
 Why it ends: each wait of the loop is bounded by the earliest deadline. Every deadline leads a
-step down (`_ACTIONS`): a limit or a cancel to TERM, TERM to KILL after the grace, KILL to giving
+step down (`Reader.actions`): a limit or a cancel to TERM, TERM to KILL after the grace, KILL to giving
 up after `_GONE`; the end of the leader to a bounded drain. Nothing leads up again.
 
     reading --limit, cancel--> TERM --grace--> KILL --> leader's end --drain--> over
@@ -27,15 +27,14 @@ from . import _cleanup, _guard, _log
 from ._channel import Channel
 from ._lines import LineCutter, Oversize
 from ._parse import parse
-from ._process import KILL, TERM, Process
-from .events import Event, make
+from ._process import KILL, TERM, Process, how_it_ended
+from ._reduce import last_word
+from .events import Event
 
 EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
 _GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
 _DRAIN: Final = 0.5  # from the leader's end to the end of its pipes, where somebody else holds them
-
 _DRAIN_READS: Final = 8192  # a stranger that writes for ever must not keep us
-
 _BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
 _STDERR_TAIL: Final = 65536
 _STDERR_LINE: Final = 1 << 20
@@ -43,15 +42,15 @@ _POLL_MAX: Final = 3600.0  # seconds; a longer poll would overflow its C int of 
 _READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
-def read(channel: Channel) -> None:
+def read(channel: Channel, kind: type[Reader]) -> None:
     """The thread's body: start the process, read it to its end, and say how it ended."""
     if not channel.claim():
         return
     try:
         channel.wake.open()
-        reader = Reader(channel)
+        reader = kind(channel)
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
-        _each(channel.release, lambda: _guard.end(channel.launch.run_id))
+        _log.each(channel.release, lambda: _guard.end(channel.launch.run_id))
         channel.over(None)
         channel.started.put(error)
         return
@@ -59,17 +58,10 @@ def read(channel: Channel) -> None:
     reader.run()
 
 
-def _each(*steps: Callable[[], object]) -> None:
-    """Every step runs, whatever the ones before it do: somebody waits for the end."""
-    for step in steps:
-        try:
-            step()
-        except BaseException as error:  # noqa: BLE001 - the next steps must run
-            _log.error("while ending a run: %s", type(error).__name__)
-
-
 class Reader:
     """Everything that belongs to the reader's thread alone."""
+
+    actions: dict[str, Callable[[Any], Any]]  # what each deadline leads to; at the end of the module
 
     def __init__(self, channel: Channel) -> None:
         """Start the process. Raises what starting it raises; then nothing of it is left."""
@@ -90,9 +82,15 @@ class Reader:
         self._exited = False
         self._over = False
         self._poller = select.poll()
+        self._duplex = launch.duplex
+        self._control = None if launch.duplex is None else launch.duplex.receive
         self._process = self._start()
-        limits = (("total", launch.timeout), ("idle", launch.idle_timeout), ("start", launch.start_timeout))
-        now = channel.last_line_at = monotonic()
+        self._limit_turn(launch.timeout, launch.idle_timeout, launch.start_timeout)
+
+    def _limit_turn(self, timeout: float | None, idle: float | None, start: float | None) -> None:
+        """From now on a turn has these limits."""
+        limits = (("total", timeout), ("idle", idle), ("start", start))
+        now = self._channel.last_line_at = monotonic()
         self._set(**{name: now + seconds for name, seconds in limits if seconds is not None})
 
     def _start(self) -> Process:
@@ -105,11 +103,17 @@ class Reader:
 
             channel.sinks = Sinks(f"claude-{launch.run_id[:8]}-sinks", launch.max_buffered_bytes)
         _guard.begin(launch.run_id)
-        process = Process(argv, env=env, cwd=launch.cwd, stdin=launch.prompt, wake=channel.wake.set)
+        stdin = launch.prompt if launch.duplex is None else None
+        process = Process(argv, env=env, cwd=launch.cwd, stdin=stdin, wake=channel.wake.set)
         channel.pid = process.pid
         threading.current_thread().name = f"claude-{process.pid}-reader"
         try:
             _guard.begin(launch.run_id, process.pid, _cleanup.start_time(process.pid))
+            if launch.duplex is not None:
+                launch.duplex.on_risen = channel.events.put
+                reducer = channel.reducer
+                launch.duplex.session_id = lambda: reducer.session_id
+                launch.duplex.open(process.pid, process.take_stdin())
         except BaseException:
             process.abort()
             raise
@@ -171,7 +175,11 @@ class Reader:
                 events.append(line.event())
             else:
                 size += len(line)
-                events += parse(line, self._channel.odd)
+                events += parse(line, self._channel.odd, self._control)
+        self._take_notice(events, size)
+
+    def _take_notice(self, events: list[Event], size: int) -> None:
+        """What came, of `size` bytes: to the reducer, and what it passes on to the consumer."""
         passed = self._reducer.add(events)
         if passed and self._subtype != "overflow":  # then what comes is not kept
             self._produced += size
@@ -187,16 +195,25 @@ class Reader:
         With `background="wait"` it has that time only when nothing is going on any more.
         """
         now = monotonic()
+        first, self._answered_at = not self._answered_at, self._answered_at or now
         wait = self._launch.background_timeout
         if wait is None:
-            if not self._answered_at:
+            if first:
                 self._unset("total", "idle")  # the turn is over: what is left to bound is the exit
-                self._set(exit=now + EXIT_GRACE)
-            self._answered_at = self._answered_at or now
+                self._let_end()
             return
-        self._answered_at = self._answered_at or now
-        latest = self._answered_at + wait
-        self._set(exit=latest if self._reducer.working else min(latest, now + EXIT_GRACE))
+        if self._reducer.working:
+            self._set(exit=self._answered_at + wait)
+        elif self._reducer.in_result:
+            self._let_end()  # the last of its turns is over, and no task that could begin another
+        else:
+            self._set(exit=min(self._answered_at + wait, now + EXIT_GRACE))
+
+    def _let_end(self) -> None:
+        """The turn and its tasks are over: close stdin where it is open, and give the process time."""
+        if self._duplex is not None:
+            self._duplex.close_input()
+        self._set(exit=monotonic() + EXIT_GRACE)
 
     def _on_stderr(self) -> None:
         block = os.read(self._process.stderr, _BLOCK)
@@ -232,6 +249,10 @@ class Reader:
         self._channel.wake.clear()
         if self._process.exit_fd is None and not self._exited and self._process.has_ended():
             self._on_exit()
+        self._obey()
+
+    def _obey(self) -> None:
+        """Do what other threads asked for, by their flags."""
         if not self._channel.cancelled:
             return
         if self._answered_at and self._launch.background_timeout is None and not self._channel.hard:
@@ -270,7 +291,7 @@ class Reader:
         for name, at in list(self._at.items()):
             if at <= now and self._at.get(name) == at:
                 del self._at[name]
-                _ACTIONS[name](self)
+                self.actions[name](self)
         self._set()
 
     def _limit(self, kind: str, subtype: str, seconds: float | None, remark: str) -> None:
@@ -290,15 +311,24 @@ class Reader:
         self._limit("the start's", "start_timeout", self._launch.start_timeout, remark)
 
     def _on_idle(self) -> None:
-        idle = self._launch.idle_timeout or 0.0
-        due = self._channel.last_line_at + idle
+        idle = self._idle_limit()
+        since = self._channel.last_line_at
+        if self._duplex is not None:  # while a callback of ours is at work it is the CLI that waits
+            since = monotonic() if self._duplex.is_answering else max(since, self._duplex.answered_at)
+        due = since + idle
         if due > monotonic():  # lines came since this deadline was set
             self._at["idle"] = due
         else:
             remark = f"no line for {idle:g} s; change it with idle_timeout="
             self._limit("the idle", "idle_timeout", idle, remark)
 
+    def _idle_limit(self) -> float:
+        return self._launch.idle_timeout or 0.0
+
     def _on_lingering(self) -> None:
+        if self._duplex is not None and not self._duplex.input_closed:
+            self._let_end()
+            return
         self._stop("process", "the CLI closed its output without a result and did not end")
 
     def _overflow(self) -> None:
@@ -317,6 +347,8 @@ class Reader:
             self._set(drain=monotonic())
             return
         self._at.clear()
+        if self._duplex is not None:
+            self._duplex.release()  # callbacks first: the CLI waits for them
         # Now, while the parent links are there: what the CLI leaves behind when it ends has lost them.
         self._below = _cleanup.descendants(self._process.pid)
         self._process.signal_group(TERM)
@@ -341,25 +373,32 @@ class Reader:
 
     def _end(self) -> None:
         """Deal with what is left, reap, give back, say how it ended."""
-        _each(self._end_process, self._drain, self._reap, self._flush)
-        _each(self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)
+        _log.each(self._end_process, self._drain, self._reap, self._flush, self._release)
         try:
             terminal = self._terminal_event()
         except BaseException as error:  # noqa: BLE001 - no memory, say: there must be an end all the same
-            terminal = _last_word(type(error).__name__)
+            terminal = last_word(type(error).__name__)
+        if self._duplex is not None:
+            self._duplex.end(RuntimeError(terminal.text or "; ".join(terminal.errors) or "the turn is over"))
+            self._duplex.join(1.0)
         self._channel.over(terminal)
 
     def _end_process(self) -> None:
         self._process.signal_group(KILL)  # MCP servers, and what a wrapper left
         _cleanup.kill(self._below)
         # Without an answer nobody says that the CLI has ended its tools: it may have been killed.
-        if self._stopping or self._reducer.answer is None or self._launch.kill_leftovers:
+        if self._stopping or not self._ended_well() or self._launch.kill_leftovers:
             _cleanup.sweep(self._launch.run_id)
+
+    def _ended_well(self) -> bool:
+        """Whether the process ended because its work was done.
+
+        Without an answer nobody says that the CLI has ended its tools: it may have been killed.
+        """
+        return self._reducer.answer is not None
 
     def _drain(self) -> None:
         """Take what already stands in the pipes. Nobody writes any more but strangers: no waiting."""
-        if self._pipes_ended():
-            return
         self._poller = poller = select.poll()
         readers = {self._process.stdout: self._on_stdout, self._process.stderr: self._on_stderr}
         for fd in readers:
@@ -384,8 +423,12 @@ class Reader:
             self._deliver(last)
         self._give_stderr(self._stderr_cutter.end())
 
+    def _release(self) -> None:
+        _log.each(self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)
+
     def _terminal_event(self) -> Event:
-        sentence = self._sentence or _how_it_ended(self._channel.exit_code, self._channel.stderr)
+        refusal = self._duplex.refusal if self._duplex is not None else ""
+        sentence = self._sentence or refusal or how_it_ended(self._channel.exit_code, self._channel.stderr)
         oversize = self._reducer.oversize
         if oversize is not None and self._subtype == "process":
             sentence += (
@@ -395,27 +438,7 @@ class Reader:
         return self._reducer.end(self._subtype, sentence, self._channel.exit_code)
 
 
-def _last_word(fault: str) -> Event:
-    text = f"the client failed at the end of the turn: {fault}"
-    return make({"type": "error", "subtype": "process", "text": text, "is_error": True, "is_terminal": True})
-
-
-def _how_it_ended(exit_code: int | None, stderr: str) -> str:
-    if exit_code is None:
-        return "the CLI ended without a result; its exit code is unknown: somebody else reaped it"
-    if exit_code < 0:
-        import signal
-
-        try:
-            name = signal.Signals(-exit_code).name
-        except ValueError:
-            name = f"signal {-exit_code}"
-        return f"the CLI was killed by {name} before it gave a result"
-    said = stderr.strip().rpartition("\n")[2]  # the last line of a refusal is its reason
-    return f"the CLI ended without a result (exit code {exit_code})" + (f": {said[:500]}" if said else "")
-
-
-_ACTIONS: Final[dict[str, Callable[[Reader], Any]]] = {
+Reader.actions = {
     "total": Reader._on_total,
     "idle": Reader._on_idle,
     "start": Reader._on_start,

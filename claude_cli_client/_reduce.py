@@ -26,10 +26,17 @@ _OPEN = ("task_started",)
 _SETTLED = ("completed", "failed", "killed", "stopped")
 
 
+def last_word(fault: str) -> Event:
+    """The terminal event where none could be made: no memory, say. There must be one all the same."""
+    text = f"the client failed at the end of the turn: {fault}"
+    return make({"type": "error", "subtype": "process", "text": text, "is_error": True, "is_terminal": True})
+
+
 class Reducer:
     """The state of one turn. Not thread-safe: it belongs to the thread that reads the lines."""
 
-    def __init__(self, *, resumed: bool) -> None:
+    def __init__(self, *, resumed: bool, prompt_uuid: str = "") -> None:
+        self._prompt_uuid = prompt_uuid  # of a live session, where a process has many prompts
         self._resumed = resumed  # or unknown: then the CLI's total is not taken for this run's cost
         self.answer: Event | None = None
         self.init: Event | None = None
@@ -42,6 +49,7 @@ class Reducer:
         self.oversize: Event | None = None  # the last one; it may have been the result
         self.open_tasks: set[str] = set()
         self._in_turn = False
+        self.in_result = False  # the last thing that happened was the end of a turn
         self._results = 0
         self._ours = True  # the turn that our prompt began, not a notification's
         self._message_id = ""
@@ -109,6 +117,7 @@ class Reducer:
         # A second init opens a notification's turn; an id that changes (/clear) is the one to keep.
         if event.subtype == "init":
             self._in_turn = True
+            self.in_result = False
             # The notification's turn may begin before our result line comes.
             self._ours = self.init is None
             self.init = event
@@ -135,6 +144,7 @@ class Reducer:
         return event
 
     def _task(self, event: Event) -> Event:
+        self.in_result = False
         if event.type in _OPEN:
             self.open_tasks.add(event.task_id)
         elif event.task_status in _SETTLED:
@@ -157,14 +167,23 @@ class Reducer:
 
     def _result(self, event: Event) -> Event | None:
         self._in_turn = False
+        self.in_result = True
         self._cost = self._cost_with(event)
         # Ours is the first without an origin, if none that stood before it has been lost.
         place, self._results = self._results, self._results + 1
-        if self.answer is None and event.origin is None and (event.result_index or 0) <= place:
+        if self.answer is None and event.origin is None and self._is_ours(event, place):
             self.answer = event
             self.session_id = event.session_id or self.session_id
             return None
         return changed(event, type="task_result")
+
+    def _is_ours(self, event: Event, place: int) -> bool:
+        """Whether our prompt caused this result, which no notification did."""
+        if not self._prompt_uuid:
+            return (event.result_index or 0) <= place
+        named = event.data.get("user_message_uuids") or [event.data.get("user_message_uuid")]
+        # A CLI that names no prompts has one at a time: ours.
+        return named == [None] or (isinstance(named, list) and self._prompt_uuid in named)
 
     def _cost_with(self, event: Event) -> float | None:
         total = event.session_cost_usd

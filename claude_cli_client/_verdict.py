@@ -102,6 +102,7 @@ _IN_USE: Final = re.compile(r"Session ID \S+ is already in use")
 # Made-up terminal events: there was no result line.
 _ENDED: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
     (_subtype("cancelled"), e.TurnCancelled),
+    (_subtype("interrupted"), e.InterruptedTurnError),  # before the CLI had begun with it
     (_subtype("timeout"), e.TurnTimeout),
     (_subtype("idle_timeout"), e.TurnTimeout),
     (_subtype("start_timeout"), e.TurnTimeout),

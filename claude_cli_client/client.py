@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .options import RunOptions, StrPath, TurnOptions
+    from .session import Session
     from .totals import Capacity, Totals
 
 
@@ -242,6 +243,24 @@ class Client:
             duration=monotonic() - began,
         )
 
+    def session(
+        self,
+        *,
+        start_timeout: float | None = _START_TIMEOUT,
+        slot_timeout: float | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> Session:
+        """Start a live session: one process, many turns, control requests in between.
+
+        Takes a slot until it is closed. Blocks until the CLI has answered, at most `start_timeout`
+        seconds. Raises what `run` raises, and a `TurnError` when the CLI does not start (an unknown
+        session to resume, say). Background tasks are waited for: `background="wait"`.
+        """
+        from ._open_session import open_session
+
+        limits = _limits(_TIMEOUT, _IDLE_TIMEOUT, start_timeout, slot_timeout)
+        return open_session(self._pool, self._cli_path, self._defaults, {**limits, **options})
+
     # --- the CLI and its settings
 
     def check_ready(self, timeout: float = 10.0) -> str:
@@ -330,7 +349,7 @@ class Client:
 
         The slot is given back here if anything fails, and by the reader when the run has ended.
         """
-        from ._launch import check_prompt, merge, prepare
+        from ._launch import merge, prepare
 
         _fork.check()
         pool = self._pool
@@ -338,7 +357,7 @@ class Client:
         channel: Channel | None = None
         try:
             options = merge(self._defaults, given)
-            launch = prepare(options, check_prompt(cast("str", prompt)), self._cli_path)
+            launch = prepare(options, prompt, self._cli_path)
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
             elif not pool.try_take(slot):

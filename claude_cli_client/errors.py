@@ -6,7 +6,9 @@
     ├── StartError                  the process could not be started; the OSError is __cause__
     ├── SlotTimeoutError            (also TimeoutError)
     ├── ClientClosedError
+    ├── SessionClosedError
     ├── ConcurrencyError
+    ├── ControlError                .subtype .code
     └── TurnError                   .event .session_id .exit_code .stderr .cli_path .cli_version
         ├── TurnCancelled
         ├── TurnTimeout             (also TimeoutError) .kind: total, idle, start
@@ -45,6 +47,7 @@ __all__ = [
     "ClaudeError",
     "ClientClosedError",
     "ConcurrencyError",
+    "ControlError",
     "InterruptedTurnError",
     "InvalidRequestError",
     "MaxTurnsError",
@@ -56,6 +59,7 @@ __all__ = [
     "RefusalError",
     "ResultError",
     "ServerError",
+    "SessionClosedError",
     "SessionInUseError",
     "SlotTimeoutError",
     "StaleSessionError",
@@ -130,6 +134,17 @@ class SlotTimeoutError(ClaudeError, TimeoutError):
 
 class ClientClosedError(ClaudeError):
     """The client was closed before or while the call waited for a slot."""
+
+
+class SessionClosedError(ClaudeError):
+    """The session's CLI has ended, or the session was closed."""
+
+
+class ControlError(ClaudeError):
+    """The CLI refused a control request. `subtype` is what was asked, `code` the CLI's own word."""
+
+    subtype: str = ""
+    code: str = ""
 
 
 class ConcurrencyError(ClaudeError):

@@ -132,6 +132,14 @@ class TurnOptions(TypedDict, total=False):
     """The MCP tool that answers permission prompts, as `mcp__server__tool`."""
     permission_prompts: PermissionPrompts | None
     """`"none"`: nobody answers, what would have to be asked is denied."""
+    can_use_tool: Callable[[Any], Any] | None
+    """Decides each tool call that no rule decides: gets a `PermissionRequest`, returns `Allow()`,
+    `Deny("why")`, True or False. Runs on a thread of its own; if it raises, the call is denied."""
+    unattended: bool | Callable[[Any], Any] | None
+    """True, or what `unattended(...)` made: nobody is there to ask. What a rule allows runs, the rest is
+    denied with guidance, plans are approved, and the system prompt says so."""
+    hooks: Mapping[str, Any] | None
+    """Functions to call at events: `{"PreToolUse": [HookMatcher("Bash", [check])]}`."""
     dangerously_skip_permissions: bool | None
     """Every tool call runs. The CLI refuses this to root outside of a sandbox."""
     allow_dangerously_skip_permissions: bool | None
@@ -238,6 +246,10 @@ class TurnOptions(TypedDict, total=False):
     """Gets every line of stderr, under the same rule."""
     kill_leftovers: bool | None
     """After a normal end too, kill what the turn's tools left running."""
+    literal: bool | None
+    """The prompt is text and nothing else: no slash command runs, no `@file` is attached."""
+    callback_wrapper: Callable[[], Any] | None
+    """Makes a context manager that is entered around each callback and tool, on its own thread."""
     max_line_bytes: int | None
     """A longer line becomes an `oversize` event. 256 MiB by default."""
     max_buffered_bytes: int | None

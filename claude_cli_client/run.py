@@ -14,16 +14,16 @@ from queue import Empty
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from . import _cleanup, _fork
-from ._channel import Batch, Channel
+from ._channel import Channel, Item
 from ._sync import Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
 
-# The longest way from a cancel to a run's end: the ladder's grace (3 s), a leader that does not die
-# of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
-_END_BOUND = 10.0
+if TYPE_CHECKING:
+    from ._turn import Turn
 
 
 class Run(Iterator[Event]):
@@ -34,7 +34,7 @@ class Run(Iterator[Event]):
     from any. Leaving `with`, or dropping the last reference, ends an unfinished run.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel | Turn) -> None:
         self._channel = channel
         self._era = _fork.era
         self._batch: Iterator[Event] = iter(())
@@ -90,6 +90,9 @@ class Run(Iterator[Event]):
             item = self._wait(Deadline(timeout))
             if item is None:
                 return self._finished()
+            if isinstance(item, BaseException):  # a callback raised SystemExit or KeyboardInterrupt
+                self._channel.cancel()
+                raise item
             size, events = item
             self._channel.consumed += size
             self._batch = batch = iter(events)
@@ -106,7 +109,7 @@ class Run(Iterator[Event]):
             if self._consumers.get("consumer") == me:
                 self._consumers.pop("consumer", None)
 
-    def _wait(self, deadline: Deadline) -> Batch | None:
+    def _wait(self, deadline: Deadline) -> Item | None:
         """The next item of the queue. Raises `Empty` when none came in time.
 
         Ctrl-C right behind the wait takes an item away. If that was the mark of the end, none comes
@@ -179,9 +182,9 @@ class Run(Iterator[Event]):
     def close(self) -> None:
         """End the run if it is unfinished, and wait until nothing of it is left.
 
-        Blocks at most some 10 s, normally as long as the CLI takes to end its tools (2 s). Any
-        thread, idempotent; in a forked child it does nothing. Events already delivered stay
-        readable.
+        Blocks at most some 10 s (20 s in a live session, which may have to be ended first),
+        normally as long as the CLI takes to end its tools (2 s). Any thread, idempotent; in a
+        forked child it does nothing. Events already delivered stay readable.
         """
         _fork.check()
         if self._era is not _fork.era:
@@ -189,10 +192,9 @@ class Run(Iterator[Event]):
         channel = self._channel
         if channel.has_ended:
             return
-        if channel.reducer.answer is None or channel.launch.background_timeout is not None:
-            channel.cancel()
+        channel.finish()
         try:
-            channel.wait(_END_BOUND)
+            channel.wait(channel.end_bound)
         except KeyboardInterrupt:
             self._interrupt()
             raise
@@ -219,6 +221,11 @@ class Run(Iterator[Event]):
     def session_id(self) -> str:
         """The session's id, "" before the CLI has said it. Resumable only after a result."""
         return self._channel.reducer.session_id
+
+    @property
+    def prompt_uuid(self) -> str:
+        """The uuid of the prompt, as `Session.rewind_files` takes it; "" in one-shot turns."""
+        return self._channel.prompt_uuid
 
     @property
     def model(self) -> str:

@@ -45,7 +45,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _fake_cli
-from ._fake_lines import CWD, MODEL, SESSION_ID, VERSION
+from ._fake_control import (
+    ask,
+    ask_permission,
+    began,
+    call_hook,
+    call_tool,
+    cancel_ask,
+    ended,
+    expect,
+    expect_initialize,
+    interrupted,
+    lifecycle,
+    turn,
+    wait_for_answer,
+    wait_for_request,
+)
+from ._fake_lines import CWD, MODEL, PROMPT_UUID, SESSION_ID, VERSION
 from ._fake_steps import (
     Encoder,
     Step,
@@ -92,18 +108,20 @@ if TYPE_CHECKING:
     from ._fake_steps import Script
 
 __all__ = [
-    "MODEL", "SESSION_ID", "VERSION", "Call", "FakeCLI", "SimulatedCLI", "Step",
-    "api_failure", "api_retry", "close_stream", "delta", "die_by", "exit_with", "hang", "ignore_int", "ignore_stdin",
-    "ignore_term", "init", "large_text", "on_term", "pause", "raw_bytes", "read_stdin", "ready", "repeat", "reply",
-    "result", "say", "say_capture", "start_child", "stream", "text", "thinking", "to_stderr", "tool_result",
-    "tool_use", "touch", "wait_for", "wait_for_line",
+    "MODEL", "PROMPT_UUID", "SESSION_ID", "VERSION", "Call", "FakeCLI", "SimulatedCLI", "Step", "api_failure",
+    "api_retry", "ask", "ask_permission", "began", "call_hook", "call_tool", "cancel_ask", "close_stream",
+    "delta", "die_by", "ended", "exit_with", "expect", "expect_initialize", "hang", "ignore_int", "ignore_stdin",
+    "ignore_term", "init", "interrupted", "large_text", "lifecycle", "on_term", "pause", "raw_bytes",
+    "read_stdin", "ready", "repeat", "reply", "result", "say", "say_capture", "start_child", "stream", "text",
+    "thinking", "to_stderr", "tool_result", "tool_use", "touch", "turn", "wait_for", "wait_for_answer",
+    "wait_for_line", "wait_for_request",
 ]  # fmt: skip
 
 _POLL = 0.002
 _KILL_PATIENCE = 5.0  # seconds for the system to end what was killed
 _LONGEST_SHEBANG = 127  # Linux before 5.1 cuts there
 # What the child can import, in this order.
-_CHILD_MODULES = ("_fake_lines", "_fake_schema", "_fake_simulation")
+_CHILD_MODULES = ("_fake_lines", "_fake_schema", "_fake_simulation", "_fake_host", "_fake_live")
 
 
 @functools.cache
@@ -188,6 +206,7 @@ class FakeCLI:
             "version": None if version is None else version.encode(),
             "session_id": SESSION_ID.encode(),
             "cwd": CWD.encode(),
+            "prompt_uuid": PROMPT_UUID.encode(),
             "modules": {name: _code_of(f"{package}.{name}") for name in _CHILD_MODULES},
         }
         program = (_code_of(f"{package}._fake_cli"), config)
@@ -322,6 +341,18 @@ class SimulatedCLI(FakeCLI):
     [[tools: 3]]    three tool calls
     [[exit: 3]]     exits with 3 in the middle of the turn, without a result
     [[hang]]        says nothing after `init`
+    [[call: Write {"file_path": "a"}]]   this tool call in the place of the echo; may stand there several times
+
+    With `--input-format stream-json` it also does what callbacks are for, as the real CLI does:
+
+    * `--permission-prompt-tool stdio`: it asks `can_use_tool` before each call, unless the mode is
+      `bypassPermissions`, or `--allowedTools`, a hook or an earlier answer allows it. It obeys allow,
+      other input, new rules and modes, deny, interrupt; `[[call: AskUserQuestion {...}]]` takes answers.
+    * Hooks of `initialize`: UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop. Of what they
+      say it obeys deny, ask, allow, other input and the block of a prompt; and it keeps to their timeouts.
+    * In-process MCP servers: it lists their tools, and `[[call: mcp__shop__price {"sku": "1"}]]` really calls one.
+    * `interrupt` ends a turn wherever it is. `set_model`, `set_permission_mode`, `mcp_status`,
+      `get_context_usage` and `stop_task` are answered; other control requests are refused.
     """
 
     def __init__(self, *, pace: float = 0.0, directory: str | os.PathLike[str] | None = None) -> None:

@@ -1,0 +1,79 @@
+"""How a session is started: options, slot, process, and the first word of the CLI."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _fork
+from ._launch import merge, prepare_session
+from ._merge import setting
+from ._pool import Pool, Slot
+from ._protocol import Answered, Refused
+from ._session_reader import SessionChannel
+from .discovery import start_error
+from .errors import ControlError, StartError
+from .session import Session
+
+if TYPE_CHECKING:
+    from .options import StrPath
+
+# Seconds for the process to be gone after it could not begin.
+_END = 10.0
+
+
+def open_session(
+    pool: Pool, cli_path: StrPath | None, defaults: Mapping[str, Any], given: Mapping[str, Any]
+) -> Session:
+    """Start one, and wait until the CLI has answered. What was taken is given back if it fails."""
+    _fork.check()
+    slot = Slot(by_session=True)
+    channel: SessionChannel | None = None
+    try:
+        options = merge({"background": "wait", **defaults}, given)
+        launch, initialize = prepare_session(options, cli_path)
+        pool.take(slot, options.get("slot_timeout"))
+        channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
+        pool.began(channel)
+        assert launch.duplex is not None
+        waiter = launch.duplex.ask("initialize", initialize)
+        try:
+            channel.start()
+        except OSError as error:
+            raise start_error(launch.cli_path, error) from error
+        session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
+        _await(channel, waiter, setting(options, "start_timeout"))
+        return session
+    except BaseException as error:
+        if channel is None:
+            pool.give_back(slot)
+        elif not channel.begun:
+            pool.ended(channel, slot, None)
+        else:
+            channel.cancel()
+            if not isinstance(error, KeyboardInterrupt):  # out at once: the exit hook waits for its end
+                channel.wait(_END)
+        raise
+
+
+def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:
+    """The CLI's first answer, or why there is none."""
+    try:
+        answer = waiter.get(timeout=timeout)
+    except queue.Empty:
+        raise StartError(
+            f"the CLI did not answer within {timeout:g} s (start_timeout)\n  started: {channel.launch.shown()}\n"
+            f"  stderr: {channel.stderr[-500:]}",
+            cli_path=channel.launch.cli_path,
+        ) from None
+    if isinstance(answer, Answered):
+        return
+    if isinstance(answer, Refused):
+        raise ControlError(f"the CLI refused to begin: {answer.message}", subtype="initialize", code=answer.code)
+    channel.wait(_END)
+    if channel.terminal is not None:
+        error = channel.error(channel.terminal)
+        if error is not None:
+            raise error
+    raise StartError(f"the CLI ended before it began: {answer}", cli_path=channel.launch.cli_path)
