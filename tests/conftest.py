@@ -207,10 +207,11 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from claude_cli_client import _reader
+    from claude_cli_client import _duplex, _reader
 
     clock = Clock()
-    monkeypatch.setattr(_reader, "monotonic", clock)
+    for module in (_reader, _duplex):
+        monkeypatch.setattr(module, "monotonic", clock)
     return clock
 
 

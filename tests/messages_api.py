@@ -81,7 +81,8 @@ Headers = Sequence[tuple[str, str]]
 _NOT_A_PROMPT = re.compile(
     r"<task-notification>|<local-command|<command-|Caveat: |\[Request interrupted"
     r"|\[structured-output-enforce\]|Your response above was |Output token limit hit"
-    r"|\[Your previous response had no visible output|Stop hook feedback:|Continue from where you left off"
+    r"|\[Your previous response had no visible output|Stop hook feedback:|\[Image: source"
+    r"|Continue from where you left off"
 )
 _REMINDER = re.compile(r"<system-reminder>.*?(</system-reminder>|\Z)", re.DOTALL)
 _OPENING = re.compile(r"\[\[(\w+)(?::\s?)?")

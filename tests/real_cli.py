@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from claude_cli_client import Client, Event
+    from claude_cli_client import Client, Event, Session
 
 CLI_VARIABLE = "CLAUDE_CLI_CLIENT_TEST_CLI"
 REQUIRE_VARIABLE = "CLAUDE_CLI_CLIENT_REQUIRE_REAL"
@@ -110,6 +110,12 @@ class Request:
         """Everything that was said as the user, reminders included."""
         return "\n".join(self._texts("user"))
 
+    @property
+    def results(self) -> list[str]:
+        """What the model reads of its tool calls, in their order: texts, and `<image>` for an image."""
+        blocks = [b for m in self.body.get("messages", ()) if isinstance(m["content"], list) for b in m["content"]]
+        return [_flat(block.get("content")) for block in blocks if block.get("type") == "tool_result"]
+
     def _texts(self, role: str) -> list[str]:
         contents = [m["content"] for m in self.body.get("messages", ()) if m["role"] == role]
         return [
@@ -117,6 +123,12 @@ class Request:
             for content in contents
             for text in ([content] if isinstance(content, str) else [b.get("text", "") for b in content])
         ]
+
+
+def _flat(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.get("text", f"<{block.get('type')}>") for block in content or ())
 
 
 @dataclass(frozen=True)
@@ -274,6 +286,10 @@ class RealCLI:
 
     def events(self, prompt: Any, **options: Any) -> list[Event]:
         return list(self.client().run(prompt, **options))
+
+    def session(self, **options: Any) -> Session:
+        """A live session, closed when the test ends."""
+        return self.client().session(**options)
 
     def gate(self, name: str = "gate") -> Gate:
         self.gates.append(Gate(self.root / name))

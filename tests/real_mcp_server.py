@@ -1,7 +1,7 @@
 """A tiny MCP server on stdin and stdout, for the tests with the real CLI. Not a test itself.
 
 Tools: `echo` gives its text back; `approve` answers permission questions: it allows commands that
-hold the word "please" and denies all others.
+hold the word "please" and denies all others; `ask` asks the user for a colour.
 """
 
 from __future__ import annotations
@@ -21,16 +21,30 @@ TOOLS = [
         "description": "Decides about a permission",
         "inputSchema": {"type": "object", "properties": {"tool_name": {"type": "string"}}},
     },
+    {"name": "ask", "description": "Asks for a colour", "inputSchema": {"type": "object", "properties": {}}},
 ]
+COLOUR = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
 
 def call(name: str, arguments: dict[str, Any]) -> str:
     if name == "echo":
         return f"echo: {arguments['text']}"
+    if name == "ask":
+        return json.dumps(ask("elicitation/create", {"message": "Which colour?", "requestedSchema": COLOUR}))
     tool_input = arguments.get("input") or {}
     if "please" in tool_input.get("command", ""):
         return json.dumps({"behavior": "allow", "updatedInput": tool_input})
     return json.dumps({"behavior": "deny", "message": "say please"})
+
+
+def ask(method: str, params: dict[str, Any]) -> Any:
+    """A request to the client; what else comes before the answer is passed over."""
+    print(json.dumps({"jsonrpc": "2.0", "id": "mine", "method": method, "params": params}), flush=True)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "mine":
+            return message.get("result")
+    return None
 
 
 def reply(request: dict[str, Any]) -> dict[str, Any]:

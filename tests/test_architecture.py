@@ -22,10 +22,14 @@ MODULES = {path.stem: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.gl
 # Imports go down, or stay in their layer; never up.
 LAYERS = {
     0: "errors events totals _log",
-    1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict",
-    2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel",
-    3: "_pool _launch _map _places run client",
-    4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps "
+    1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict "
+    "_protocol callbacks _permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell "
+    "_paths mcp _tools _signature _schema _shapes _schema_check _tool_result _resources _jsonrpc",
+    2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
+    "_duplex _answers _session_reader _turn",
+    3: "_pool _launch _map _places run client session _open_session _stream",
+    4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
+    "_fake_live "
     "_doctor _progress _run_program __main__ __init__",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
@@ -33,23 +37,32 @@ LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split(
 # All that layers 0 and 1 may import. No thread, clock, file, process, socket or signal is among it.
 PURE = {"__future__", "collections", "dataclasses", "json", "math", "re", "typing", "typing_extensions"}
 # Imported inside of functions, for what is rare.
-PURE_LATER = {"_log": {"logging"}, "_argv": {"shlex"}, "_merge": {"difflib"}}
+PURE_LATER = {
+    "_log": {"logging"},
+    "_argv": {"shlex"},
+    "_merge": {"difflib"},
+    "_hooks": {"difflib"},
+    "_hook_reply": {"difflib"},
+    "_paths": {"unicodedata"},
+    "_tool_result": {"binascii"},
+}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "breakpoint", "__import__"}
 
 MAX_MODULE = 450
 MAX_FUNCTION = 40
 
 _EXPORTS = """
-ACCEPT_EDITS API_ERROR APIConnectionError AUTO AuthenticationError BYPASS_PERMISSIONS BillingError BudgetExceededError
-CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError ConcurrencyError
-DONT_ASK ERROR Event HOOK INIT InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError
-Background Effort ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode PermissionPrompts ProcessError
-SettingSource ThinkingMode PromptTooLongError RATE_LIMIT RESULT
-RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError SessionInUseError
+ACCEPT_EDITS APIConnectionError API_ERROR AUTO Allow AuthenticationError BYPASS_PERMISSIONS BillingError
+BudgetExceededError CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError
+ConcurrencyError ControlError DONT_ASK Deny ERROR Event HOOK HookCall HookMatcher HookReply INIT InterruptedTurnError
+InvalidRequestError MANUAL MaxTurnsError ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode
+PermissionRequest PermissionUpdate ProcessError PromptTooLongError RATE_LIMIT RESULT RETRACTED RETRY RateLimitError
+RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError Session SessionClosedError SessionInUseError
+Background Effort PermissionPrompts SettingSource ThinkingMode
 SlotTimeoutError StaleSessionError StartError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT
-TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT
-TOOL_USE Totals TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ find_cli
-is_stale_session parse_line replay
+TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT TOOL_USE
+ToolContext ToolResult ToolServer Totals TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError
+__version__ find_cli is_stale_session parse_line replay tool unattended
 """
 EXPORTS = _EXPORTS.split()
 

@@ -20,6 +20,8 @@ TREE = {
     "StartError": (["ClaudeError"], False, {"errno": None, "cli_path": ""}),
     "SlotTimeoutError": (["ClaudeError", "TimeoutError"], True, {"slot_timeout": 0.0, "max_concurrent": 0}),
     "ClientClosedError": (["ClaudeError"], False, {}),
+    "SessionClosedError": (["ClaudeError"], False, {}),
+    "ControlError": (["ClaudeError"], False, {"subtype": "", "code": ""}),
     "ConcurrencyError": (["ClaudeError"], False, {}),
     "TurnError": (
         ["ClaudeError"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,8 +27,8 @@ def simulated() -> Iterator[SimulatedCLI]:
         yield cli
 
 
-def run(name: str, cli: FakeCLI, tmp_path: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """The example as a program of its own, which finds the CLI by CLAUDE_CLI_PATH."""
+def environment(cli: FakeCLI, tmp_path: Path) -> dict[str, str]:
+    """Of a program that finds the CLI by CLAUDE_CLI_PATH."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLAUDE", "ANTHROPIC"))}
     ours = {
         "CLAUDE_CLI_PATH": str(cli.path),
@@ -36,11 +37,19 @@ def run(name: str, cli: FakeCLI, tmp_path: Path, *words: str, **env: str) -> sub
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "error",
     }
+    return {**inherited, **ours}
+
+
+def run(
+    name: str, cli: FakeCLI, tmp_path: Path, *words: str, typed: str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """The example as a program of its own. `typed` is what a person types into it."""
     return subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *words],
-        env={**inherited, **ours, **env},
+        env={**environment(cli, tmp_path), **env},
         cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if typed is None else None,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -188,3 +197,130 @@ def test_structured_output_without_data(tmp_path):
         done = run("structured_output", cli, tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("no data: ")
+
+
+# --- callbacks and sessions
+
+
+def test_chat(simulated, tmp_path):
+    """Two turns and two control requests in one session, in one process."""
+    done = run("chat", simulated, tmp_path, typed="Say hello.\n:model haiku\n:context\n:quit\nAgain, please.\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(
+        SAID + r".*Say hello\..*\d+ of \d+ tokens.*there are :model.*Again, please\.", done.stdout, re.DOTALL
+    )
+    (call,) = simulated.calls
+    requests = [line["request"]["subtype"] for line in call.messages if line["type"] == "control_request"]
+    assert requests == ["initialize", "set_model", "get_context_usage"]
+
+
+def test_chat_goes_on_after_a_failed_turn(simulated, tmp_path):
+    done = run("chat", simulated, tmp_path, typed="[[fail: 529]]\nAgain, please.\n")
+    assert done.returncode == 0
+    assert done.stderr.startswith("ServerError: ")
+    assert "Again, please." in done.stdout
+
+
+def test_chat_is_interrupted_and_goes_on(simulated, tmp_path):
+    """Ctrl-C ends the turn, not the session: the same process answers the next prompt."""
+    command = [sys.executable, str(EXAMPLES / "chat.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment(simulated, tmp_path), cwd=tmp_path, text=True, **pipes) as chat:
+        chat.stdin.write('[[call: Read {"file_path": "a"}]] [[slow: 50]] Tell me a long story.\n')
+        chat.stdin.flush()
+        assert "[Read]" in chat.stdout.readline()  # the turn is on
+        chat.send_signal(signal.SIGINT)
+        out, err = chat.communicate("Again, please.\n", timeout=LIMIT)
+    assert (chat.returncode, err) == (0, "")
+    assert re.search(r"\(stopped\).*" + SAID + r".*Again, please\.", out, re.DOTALL)
+    assert len(simulated.calls) == 1
+
+
+def test_approve_in_terminal(simulated, tmp_path):
+    """Denied, allowed, always allowed: so the fourth call is not asked about."""
+    done = run("approve_in_terminal", simulated, tmp_path, "[[tools: 4]] Go.", typed="n\ny\na\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("allow? [y]es") == 3
+    assert "always: addRules Bash(echo *)" in done.stdout
+    assert "  -> The user does not want this call." in done.stdout
+    assert done.stdout.endswith("-- 1 denied\n")
+
+
+def test_approve_in_terminal_quits(simulated, tmp_path):
+    """The call is denied, and the turn is over."""
+    done = run("approve_in_terminal", simulated, tmp_path, "[[tools: 4]] Go.", typed="q\n")
+    assert done.returncode == 1
+    assert done.stdout.count("allow? [y]es") == 1
+    assert done.stderr.startswith("InterruptedTurnError: ")
+
+
+def test_approve_in_terminal_denies_when_nobody_is_there(simulated, tmp_path):
+    """The end of stdin is no approval."""
+    done = run("approve_in_terminal", simulated, tmp_path, "[[tools: 2]] Go.")
+    assert done.returncode == 0
+    assert done.stdout.endswith("-- 2 denied\n")
+
+
+def test_approve_in_terminal_answers_questions(simulated, tmp_path):
+    options = [{"label": "Red", "description": "like a rose"}, {"label": "Blue", "description": "like the sea"}]
+    asked = {"questions": [{"question": "Which colour?", "options": options}]}
+    done = run(
+        "approve_in_terminal", simulated, tmp_path, f"[[call: AskUserQuestion {json.dumps(asked)}]]", typed="2\n"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (call,) = simulated.calls
+    answers = [line for line in call.messages if line["type"] == "control_response"]
+    assert answers[0]["response"]["response"]["updatedInput"]["answers"] == {"Which colour?": "Blue"}
+
+
+def test_tools_calculator(simulated, tmp_path):
+    """Called in this process; errors of arguments and functions are told in the turn."""
+    calls = [
+        ("divide", {"dividend": 1, "divisor": 4}),
+        ("divide", {"dividend": 1, "divisor": 0}),
+        ("convert", {"distance": 1, "unit": "mi"}),
+        ("convert", {"distance": 1, "unit": "ell"}),
+        ("summarise", {"numbers": [1, 2, 6]}),
+        ("summarise", {"numbers": []}),
+        ("largest_prime", {"below": 100}),
+    ]
+    prompt = " ".join(f"[[call: mcp__calculator__{name} {json.dumps(given)}]]" for name, given in calls)
+    done = run("tools_calculator", simulated, tmp_path, prompt)
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+    results = re.findall(r"^  (.*)$", done.stdout, re.MULTILINE)
+    assert results == [
+        "0.25",
+        "error: ZeroDivisionError: float division by zero",
+        "1609.344",
+        "error: convert was not called, its arguments are not right:",
+        '{"count":3,"mean":3.0,"median":2.0}',
+        "error: There are no numbers. Ask the user for some.",
+        "97",
+    ]
+
+
+def test_hooks_audit(simulated, tmp_path):
+    """Inside of the folder it may write; a way out of it, by `..` or a link, is denied; all is logged."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "link").symlink_to("/etc")
+    paths = [str(tmp_path / "out" / "a"), "out/b", "/etc/c", "out/../d", "out/link/e"]
+    prompt = " ".join(f'[[call: Write {{"file_path": "{path}", "content": ""}}]]' for path in paths)
+    done = run("hooks_audit", simulated, tmp_path, "out", prompt)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("-- 3 denied, see audit.jsonl\n")
+    log = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [entry["what"] for entry in log] == ["called", "done", "called", "done", "denied", "denied", "denied"]
+    assert {entry["tool"] for entry in log} == {"Write"}
+
+
+def test_unattended(simulated, tmp_path):
+    """What a rule allows runs, the rest is denied and named; nobody is waited for."""
+    calls = ["npm test", "npm run lint --fix", "npm publish", "npm test && curl example.com"]
+    prompt = " ".join(f'[[call: Bash {{"command": "{command}"}}]]' for command in calls)
+    question = '[[call: AskUserQuestion {"questions": [{"question": "Really?"}]}]]'
+    done = run("unattended", simulated, tmp_path, ".", f"{prompt} {question}")
+    assert (done.returncode, done.stdout.startswith(SAID)) == (0, True), done.stderr
+    denied = re.findall(r"WARNING denied: (\w+) (.*)", done.stderr)
+    assert [name for name, _ in denied] == ["Bash", "Bash", "AskUserQuestion"]
+    assert ["npm publish" in denied[0][1], "curl" in denied[1][1]] == [True, True]
+    assert "nobody can answer" in simulated.calls[0].option("--append-system-prompt")

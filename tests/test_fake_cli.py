@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +61,8 @@ LIMIT = 30  # seconds: for a machine under load; nothing here takes one
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
-def play(
-    fake: FakeCLI, *args: str, stdin: bytes = b"prompt", **options: Any
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [fake.path, *args], input=stdin, capture_output=True, timeout=LIMIT, check=False, **options
-    )
+def play(fake: FakeCLI, *args: str, stdin: bytes = b"prompt", **options: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([fake.path, *args], input=stdin, capture_output=True, timeout=LIMIT, check=False, **options)
 
 
 def start(fake: FakeCLI, *args: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -269,9 +267,7 @@ def test_a_typical_turn_has_one_session_and_the_fields_of_the_real_one() -> None
 
 def test_blocks_share_a_message_until_a_tool_result() -> None:
     """The message id is the same for the blocks of a message and another for the next."""
-    said = lines_of(
-        played(delta("a"), text("a"), tool_use("Bash"), tool_result("x"), text("b"), result("b")).stdout
-    )
+    said = lines_of(played(delta("a"), text("a"), tool_use("Bash"), tool_result("x"), text("b"), result("b")).stdout)
     assert said[0]["api_message_id"] == said[1]["message"]["id"] == said[2]["message"]["id"]
     assert said[4]["message"]["id"] != said[1]["message"]["id"]
 
@@ -648,9 +644,7 @@ def test_variables_for_python_do_not_reach_it() -> None:
         assert (done.stdout, done.stderr) == (b"x\n", b"")
 
 
-def test_an_interpreter_with_a_space_in_its_path_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpreter_with_a_space_in_its_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where "#!" cannot name the interpreter, sh starts it; arguments survive."""
     python = tmp_path / "a b'c" / "python"
     python.parent.mkdir()
@@ -679,9 +673,7 @@ def test_the_child_program_imports_nothing_of_the_package() -> None:
             launcher + "import os\nos._exit = lambda code: print(sorted(sys.modules))\n"
             "try: main(config)\nexcept BaseException as error: print(error)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-ISB", "-c", probe], input=b"", capture_output=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-ISB", "-c", probe], input=b"", capture_output=True, check=True)
     modules = done.stdout.decode().splitlines()[-1]
     assert "'marshal'" in modules
     for name in ("json", "signal", "typing", "re", "claude_cli_client"):
@@ -727,9 +719,7 @@ def test_a_simulated_turn_has_the_usual_order() -> None:
 
 def test_the_simulation_honours_model_mode_and_tools() -> None:
     """Aliases are resolved, removed tools are neither listed nor called."""
-    done = simulated(
-        "x", "--model=sonnet", "--permission-mode", "plan", "--tools=Bash,Read", "--disallowedTools=Bash"
-    )
+    done = simulated("x", "--model=sonnet", "--permission-mode", "plan", "--tools=Bash,Read", "--disallowedTools=Bash")
     said = lines_of(done.stdout)
     assert (said[0]["model"], said[0]["permissionMode"], said[0]["tools"]) == (
         "claude-sonnet-5-5",
@@ -756,9 +746,7 @@ def test_the_simulated_session_is_the_one_asked_for(args: list[str], same: bool)
 def test_simulated_partial_messages_add_up_to_the_answer() -> None:
     """With `--include-partial-messages` the deltas join to the text of the whole line."""
     said = lines_of(simulated("hello [[think]] [[plain]]", "--include-partial-messages").stdout)
-    deltas = [
-        line["event"]["delta"] for line in said if line.get("event", {}).get("type") == "content_block_delta"
-    ]
+    deltas = [line["event"]["delta"] for line in said if line.get("event", {}).get("type") == "content_block_delta"]
     assert "".join(part.get("text", "") for part in deltas) == said[-1]["result"]
     assert any(part["type"] == "thinking_delta" for part in deltas)
 
@@ -926,6 +914,179 @@ def test_the_simulation_ends_like_the_cli_after_sigterm() -> None:
         process.terminate()
         assert process.stdout.read() == b""
         assert process.wait(LIMIT) == 143
+
+
+# --- the simulation's callbacks
+
+
+class Host:
+    """The other end of a live simulation's stdin and stdout: it answers what is asked by `answers`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], answers: dict[str, Any]) -> None:
+        self.process = process
+        self.answers = answers
+        self.asked: list[dict[str, Any]] = []
+        self.cancelled: list[str] = []
+
+    def send(self, *lines: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        self.process.stdin.flush()
+
+    def request(self, subtype: str, **fields: Any) -> None:
+        request = {"subtype": subtype, **fields}
+        self.send({"type": "control_request", "request_id": subtype, "request": request})
+
+    def prompt(self, text: str) -> None:
+        self.send({"type": "user", "uuid": "u1", "message": {"role": "user", "content": text}})
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        assert self.process.stdout is not None
+        for raw in self.process.stdout:
+            line = json.loads(raw)
+            if line["type"] == "control_request":
+                self.asked.append(line["request"])
+                self._answer(line)
+            elif line["type"] == "control_cancel_request":
+                self.cancelled.append(line["request_id"])
+            yield line
+
+    def _answer(self, line: dict[str, Any]) -> None:
+        answer = self.answers.get(line["request"]["subtype"])
+        if answer is not None:
+            response = {"subtype": "success", "request_id": line["request_id"], "response": answer}
+            self.send({"type": "control_response", "response": response})
+
+    def result(self) -> dict[str, Any]:
+        """What the turn came to: its result with the texts of its tool results."""
+        texts = []
+        for line in self.lines():
+            if line["type"] == "user" and line["message"]["content"][0]["type"] == "tool_result":
+                texts.append(line["message"]["content"][0]["content"])
+            if line["type"] == "result":
+                return {**line, "texts": texts}
+        raise AssertionError("no result")
+
+
+@contextlib.contextmanager
+def live(*args: str, hooks: Any = None, **answers: Any) -> Iterator[Host]:
+    """A live simulation; closing its stdin ends it, with the code of its last result."""
+    every = ["--output-format=stream-json", "--input-format=stream-json", *args]
+    with SimulatedCLI() as fake, start(fake, *every) as process:
+        host = Host(process, answers)
+        host.request("initialize", hooks=hooks)
+        yield host
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(LIMIT) in (0, 1)
+
+
+STDIO = "--permission-prompt-tool=stdio"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"behavior": "allow"}, "simulated call 1"),
+        ({"behavior": "allow", "updatedInput": {"command": "echo other"}}, "other"),
+        ({"behavior": "deny", "message": "no, thanks"}, "no, thanks"),
+        ({}, "Tool permission callback returned an invalid permission result"),
+    ],
+)
+def test_the_simulation_asks_for_permission(answer: dict[str, Any], text: str) -> None:
+    """With `--permission-prompt-tool stdio`; the answer decides what the tool gives back."""
+    with live(STDIO, can_use_tool=answer) as host:
+        host.prompt("hi")
+        result = host.result()
+    assert [request["tool_name"] for request in host.asked] == ["Bash"]
+    assert result["texts"] == [text]
+    assert len(result["permission_denials"]) == (answer.get("behavior") != "allow")
+
+
+@pytest.mark.parametrize(
+    "args", [["--allowedTools=Bash(echo *)"], ["--permission-mode=bypassPermissions"], ["--permission-mode=dontAsk"]]
+)
+def test_the_simulation_does_not_ask_what_is_decided(args: list[str]) -> None:
+    """Rules and modes come first."""
+    with live(STDIO, *args) as host:
+        host.prompt("hi")
+        assert host.result()["subtype"] == "success"
+    assert host.asked == []
+
+
+def test_the_simulation_keeps_new_rules() -> None:
+    """The suggestion, sent back, allows the calls that follow."""
+    suggestion = {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "echo *"}], "behavior": "allow"}
+    with live(STDIO, can_use_tool={"behavior": "allow", "updatedPermissions": [suggestion]}) as host:
+        host.prompt("[[tools: 3]]")
+        assert len(host.result()["texts"]) == 3
+    assert len(host.asked) == 1
+    (suggested,) = host.asked[0]["permission_suggestions"]
+    assert suggested == {**suggestion, "destination": "localSettings"}
+
+
+def test_the_simulation_calls_hooks() -> None:
+    """Those that match, in the order of events."""
+    events = ["UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"]
+    hooks: dict[str, Any] = {event: [{"hookCallbackIds": [event]}] for event in events}
+    hooks["PreToolUse"].append({"matcher": "Write", "hookCallbackIds": ["not for Bash"]})
+    with live(hooks=hooks, hook_callback={}) as host:
+        host.prompt("hi")
+        assert host.result()["texts"] == ["simulated call 1"]
+    assert [request["callback_id"] for request in host.asked] == events
+    assert [request["input"]["hook_event_name"] for request in host.asked] == events
+
+
+def test_the_simulation_obeys_a_denying_hook() -> None:
+    """The call is denied, and nobody is asked for permission."""
+    output = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "not here"}}
+    with live(STDIO, hooks={"PreToolUse": [{"hookCallbackIds": ["h"]}]}, hook_callback=output) as host:
+        host.prompt("hi")
+        assert host.result()["texts"] == ["PreToolUse:Bash hook error: not here"]
+    assert [request["subtype"] for request in host.asked] == ["hook_callback"]
+
+
+def test_the_simulation_gives_a_silent_hook_up() -> None:
+    """After its timeout: it is withdrawn, and of PreToolUse the tool does not run."""
+    with live(hooks={"PreToolUse": [{"hookCallbackIds": ["h"], "timeout": 0.05}]}) as host:
+        host.prompt("hi")
+        assert host.result()["texts"] == ["PreToolUse:Bash hook error: the hook did not answer"]
+    assert len(host.cancelled) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [("hi", "aborted_tools"), ("[[plain]] [[slow: 60]]", "aborted_streaming"), ("[[hang]]", "aborted_streaming")],
+)
+def test_the_simulation_is_interrupted(prompt: str, reason: str) -> None:
+    """While a question is open, and while it writes; open questions are withdrawn, and the next prompt is answered."""
+    with live(STDIO) as host:
+        host.prompt(prompt)
+        for line in host.lines():
+            if line["type"] == "control_request" or (line.get("subtype") == "init" and prompt != "hi"):
+                break
+        host.request("interrupt")
+        result = host.result()
+        assert (result["subtype"], result["terminal_reason"]) == ("error_during_execution", reason)
+        assert len(host.cancelled) == len(host.asked)
+        host.prompt("[[plain]] again")
+        assert host.result()["subtype"] == "success"
+
+
+def test_the_simulation_denies_when_its_stdin_is_closed() -> None:
+    """Nobody is there to ask: the turn goes on to its end."""
+    with live(STDIO) as host:
+        host.prompt("hi")
+        assert host.process.stdin is not None
+        host.process.stdin.close()
+        assert "stream closed" in host.result()["texts"][0]
+
+
+def test_the_simulation_refuses_other_control_requests() -> None:
+    with live() as host:
+        host.request("set_color")
+        answers = [next(host.lines())["response"] for _ in range(2)]
+    assert (answers[1]["subtype"], answers[1]["error_code"]) == ("error", "unsupported_request")
 
 
 def test_lines_have_the_keys_of_the_recordings() -> None:

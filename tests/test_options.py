@@ -175,6 +175,7 @@ ARGUMENTS = {
     "permission_mode": ("plan", ["--permission-mode=plan"]),
     "permission_prompt_tool": ("mcp__a__b", ["--permission-prompt-tool=mcp__a__b"]),
     "permission_prompts": ("none", ["--permission-prompts=none"]),
+    "can_use_tool": (print, ["--permission-prompt-tool=stdio"]),
     "dangerously_skip_permissions": (True, ["--dangerously-skip-permissions"]),
     "allow_dangerously_skip_permissions": (True, ["--allow-dangerously-skip-permissions"]),
     "add_dirs": ([Path("/a"), "/b, c"], ["--add-dir=/a", "--add-dir=/b, c"]),
@@ -209,6 +210,7 @@ WITHOUT_ARGUMENT = {
     "timeout", "idle_timeout", "start_timeout", "slot_timeout", "max_retries", "enable_file_checkpointing",
     "cwd", "env", "inherit_env", "config_dir", "autoupdate", "background", "background_timeout",
     "command_prefix", "line_sink", "on_stderr", "kill_leftovers", "max_line_bytes", "max_buffered_bytes",
+    "hooks", "literal", "callback_wrapper", "unattended",
 }  # fmt: skip
 
 
@@ -435,10 +437,10 @@ def test_what_fits_no_argument_is_refused(given):
         ("include_partial", "include_partial_messages"),
         ("system_prompt_file", "system_prompt=Path(...)"),
         ("user", "command_prefix"),
-        ("can_use_tool", "later"),
-        ("can_use_tools", "later"),
-        ("hooks", "later"),
-        ("literal", "later"),
+        ("can_use_tools", "can_use_tool"),
+        ("permission_callback", "can_use_tool"),
+        ("verbatim_prompts", "literal"),
+        ("session_store", "later"),
         ("cli_path", "Client"),
         ("max_turn", "max_turns"),
         ("maxTurns", "max_turns"),
@@ -997,13 +999,13 @@ def test_blank_prompt(prompt):
 
 @pytest.mark.parametrize("prompt", ["\0", "\x85", "\x1c", "\u200b", "-x", "a\r\nb\n", "\ufeffx", "ü😀"])
 def test_prompt_survives(prompt):
-    """Everything else goes to the CLI byte for byte, also what Python takes for blank."""
-    assert check_prompt(prompt) == prompt.encode()
+    """Everything else goes to the CLI as it is, also what Python takes for blank."""
+    assert check_prompt(prompt) == prompt
 
 
 def test_surrogates_in_a_prompt():
     """A lone surrogate becomes U+FFFD, a pair the character it means."""
-    assert check_prompt("a\ud800b\ud83d\ude00").decode() == "a\ufffdb😀"
+    assert check_prompt("a\ud800b\ud83d\ude00") == "a\ufffdb😀"
 
 
 def test_size_of_a_prompt():
@@ -1015,11 +1017,26 @@ def test_size_of_a_prompt():
         check_prompt("ü" * 6_000_000)
 
 
-@pytest.mark.parametrize("prompt", [None, b"x", [{"type": "text", "text": "x"}]])
+@pytest.mark.parametrize("prompt", [None, b"x", 5, {"type": "text"}, ["x"], [{"text": "x"}], [{"type": 1}]])
 def test_prompt_of_another_type(prompt):
-    """Content blocks and bytes are a TypeError that says so."""
-    with pytest.raises(TypeError, match="later version"):
+    """Anything but a text or a list of content blocks is a TypeError that says so."""
+    with pytest.raises(TypeError, match="content block"):
         check_prompt(prompt)
+
+
+@pytest.mark.parametrize("prompt", [[], [{"type": "text", "text": " "}], [{"type": "text"}]])
+def test_content_blocks_without_content(prompt):
+    """No block, or a blank text, is a ValueError."""
+    with pytest.raises(ValueError, match="block"):
+        check_prompt(prompt)
+
+
+def test_content_blocks_are_copied():
+    """What the caller changes later has no effect."""
+    blocks = [{"type": "text", "text": "a"}]
+    checked = check_prompt(blocks)
+    blocks[0]["text"] = "b"
+    assert checked == [{"type": "text", "text": "a"}]
 
 
 # --- shown

@@ -10,7 +10,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import claude_cli_client
-from claude_cli_client import Client, Event, __main__, errors, events
+from claude_cli_client import Client, Event, HookCall, Session, __main__, errors, events
+from claude_cli_client._hook_events import HOOK_EVENTS, SPECIFIC, TOP
 from claude_cli_client.options import DEFAULTS, PermissionMode, RunOptions
 from claude_cli_client.testing import SimulatedCLI
 
@@ -128,6 +129,26 @@ def test_all_errors():
     assert found == {name: getattr(errors, name).__bases__[0].__name__ for name in errors.__all__}
 
 
+def test_all_of_a_session():
+    """Each public name of `Session` is in its table."""
+    (rows, _) = tables(section("Sessions"))
+    public = {name for name in vars(Session) if not name.startswith("_")}
+    assert {name for row in rows for name in words(row[0])} == public
+
+
+def test_all_hook_events():
+    """One row for each; whether it has a matcher; and what is said of its fields."""
+    rows = tables(section("Hooks"))[0]
+    assert sorted(name for row in rows for name in words(row[0])) == sorted(HOOK_EVENTS)
+    for row in rows:
+        names = words(row[0])
+        if len(names) == 1:
+            assert bool(row[2]) == HOOK_EVENTS[names[0]], names
+        assert [field for field in words(row[3]) if field not in HookCall.__dataclass_fields__] == []
+        for field in set(words(row[4])) - {"block"}:
+            assert set(names) <= {**TOP, **SPECIFIC}[field][1], (names, field)
+
+
 def test_all_exit_codes():
     """The same as `--help` shows."""
     (rows,) = tables(section("The program"))
@@ -137,13 +158,19 @@ def test_all_exit_codes():
 
 def test_names_of_the_other_sdks_lead_to_ours():
     """What the tables call ours exists."""
-    known = {*get_type_hints(RunOptions), *inspect.signature(Client).parameters, *dir(Client), *dir(Event)}
+    known = {
+        *get_type_hints(RunOptions),
+        *inspect.signature(Client).parameters,
+        *dir(Client),
+        *dir(Event),
+        *dir(Session),
+    }
     known |= {*dir(claude_cli_client), "result", "run", "result()", *events.TEXT.split(), events.TOOL_USE}
     for title in ("Coming from the Go SDK", "Coming from the official SDK"):
         (rows,) = tables(section(title))
         for row in rows:
             for word in words(row[1]):
-                name = re.match(r"(?:for event in client\.|run\.|logging\.)?(\w*)", word)[1]
+                name = re.match(r"(?:for event in client\.|client\.|session\.|run\.|logging\.)?(\w*)", word)[1]
                 assert name in known or name in {"cancel", "getLogger"}, word
     same = section("Coming from the official SDK").partition("| There")[0]
     assert [name for name in words(same) if name not in known] == []
@@ -159,7 +186,15 @@ def test_links_lead_somewhere():
 
 
 def test_names_in_code_exist():
-    """`client.x` and `run.x` in the text are names of the classes."""
-    for owner, name in re.findall(r"\b(client|run)\.([a-z_]+)\b", README):
-        owners = {"client": Client, "run": claude_cli_client.Run}
-        assert hasattr(owners[owner], name), f"{owner}.{name}"
+    """`client.x` and the like in the text are names of the classes."""
+    owners = {
+        "client": Client,
+        "run": claude_cli_client.Run,
+        "session": Session,
+        "request": claude_cli_client.PermissionRequest,
+        "call": HookCall,
+        "context": claude_cli_client.ToolContext,
+    }
+    for owner, name in re.findall(rf"\b({'|'.join(owners)})\.([a-z_]+)\b", README):
+        known = {*dir(owners[owner]), *getattr(owners[owner], "__dataclass_fields__", ()), "args"}
+        assert name in known or name in inspect.signature(owners[owner]).parameters, f"{owner}.{name}"

@@ -28,6 +28,8 @@ TOOL_RESULT = {"role": "user", "content": [{"type": "tool_result", "content": "[
         ([user("<system-reminder>[[text: x]]</system-reminder>", "a")], ("a", 0)),
         ([user("a"), user("<system-reminder>[[text: x]]</system-reminder>")], ("a", 0)),
         ([user("a <system-reminder>[[text: x]]</system-reminder>")], ("a", 0)),
+        ([user("[[text: x]]", "[Request interrupted by user]", "a")], ("a", 0)),
+        ([user("a", "[Image: source: /tmp/1.png]")], ("a", 0)),
         ([user("a"), ANSWER, user("Your response above was cut off mid-stream.")], ("a", 1)),
         ([user("a"), ANSWER, user("<task-notification>[[text: x]]")], ("a", 1)),
         ([user("a"), {"role": "system", "content": "[[text: x]]"}], ("a", 0)),

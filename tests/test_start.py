@@ -388,13 +388,13 @@ def test_a_large_prompt(play):
 @pytest.mark.parametrize(
     ("prompt", "error"),
     [("x" * (10 * 1024 * 1024 + 1), ValueError), ("", ValueError), (" \n\t\u3000\ufeff", ValueError), (b"p", TypeError),
-     (None, TypeError), (5, TypeError), ([{"type": "text", "text": "x"}], TypeError)],
+     (None, TypeError), (5, TypeError), ([{"text": "x"}], TypeError), ([], ValueError)],
 )  # fmt: skip
 def test_a_prompt_that_the_cli_would_refuse(play, slots_free, prompt, error):
     """Told before anything starts."""
     fake = play(*TURN)
     client = Client(cli_path=fake.path)
-    with pytest.raises(error, match="prompt"):
+    with pytest.raises(error, match=r"prompt|content block"):
         client.run(prompt)
     assert fake.calls == []
     assert slots_free(client) == 4

@@ -187,6 +187,7 @@ def facts_of(name):
 
 MADE_UP = [
     (ended("cancelled"), Facts(), e.TurnCancelled),
+    (ended("interrupted"), Facts(), e.InterruptedTurnError),
     (ended("timeout"), Facts(limit=5.0), e.TurnTimeout),
     (ended("idle_timeout"), Facts(limit=5.0), e.TurnTimeout),
     (ended("start_timeout"), Facts(limit=5.0), e.TurnTimeout),

@@ -1,0 +1,802 @@
+"""One-shot turns with callbacks, in-process tools, content blocks or `literal`: the turn on an open stdin."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import queue
+import threading
+
+import pytest
+from waiting import DEADLINE, Background, until
+
+from claude_cli_client import (
+    Allow,
+    Client,
+    Deny,
+    HookReply,
+    ProcessError,
+    ToolContext,
+    ToolServer,
+    TurnCancelled,
+    TurnTimeout,
+    tool,
+    unattended,
+)
+from claude_cli_client.testing import (
+    SESSION_ID,
+    ask,
+    ask_permission,
+    began,
+    call_hook,
+    call_tool,
+    ended,
+    exit_with,
+    expect,
+    expect_initialize,
+    hang,
+    ignore_term,
+    init,
+    read_stdin,
+    ready,
+    result,
+    text,
+    tool_result,
+    tool_use,
+    turn,
+    wait_for,
+    wait_for_answer,
+    wait_for_line,
+)
+
+STREAM = ("-p", "--output-format=stream-json", "--verbose", "--input-format=stream-json")
+TEXT = ("-p", "--output-format=stream-json", "--verbose")
+
+
+def answers(fake, call=0):
+    """What was answered to the CLI's questions, in order: the bodies, or the errors as text."""
+    said = [m["response"] for m in fake.calls[call].messages if m["type"] == "control_response"]
+    return [one["response"] if one["subtype"] == "success" else one["error"] for one in said]
+
+
+def allow(request):
+    return True
+
+
+def no_hook(call):
+    return None
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+# --- which wire, which words
+
+CALC = ToolServer([add])
+BLOCKS = [{"type": "text", "text": "hello"}]
+MODE = "--permission-mode=acceptEdits"
+ASKED = "--permission-prompt-tool=stdio"
+WORDS = {
+    "text": ("hello", {}, (*TEXT, MODE)),
+    "an empty dict of hooks": ("hello", {"hooks": {}}, (*TEXT, MODE)),
+    "literal off": ("hello", {"literal": False}, (*TEXT, MODE)),
+    "external servers": (
+        "hello",
+        {"mcp_servers": {"x": {"command": "serve"}}},
+        (*TEXT, MODE, '--mcp-config={"mcpServers":{"x":{"command":"serve"}}}'),
+    ),
+    "can_use_tool": ("hello", {"can_use_tool": allow}, (*STREAM, ASKED)),
+    "can_use_tool and a mode": (
+        "hello",
+        {"can_use_tool": allow, "permission_mode": "plan"},
+        (*STREAM, ASKED, "--permission-mode=plan"),
+    ),
+    "tools": (
+        "hello",
+        {"mcp_servers": {"calc": CALC}},
+        (*STREAM, MODE, '--mcp-config={"mcpServers":{"calc":{"type":"sdk","name":"calc"}}}'),
+    ),
+    "content blocks": (BLOCKS, {}, (*STREAM, MODE)),
+    "literal": ("hello", {"literal": True}, (*STREAM, MODE)),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_the_words_of_the_command(play, name):
+    """Streaming where it is needed, and nowhere else; the permission channel with a callback only."""
+    prompt, options, words = WORDS[name]
+    fake = play(wait_for_line(b"hello"), init(), result("done"), read_stdin())
+    assert Client(cli_path=fake.path).ask(prompt, **options).result == "done"
+    assert sorted(fake.calls[0].argv) == sorted(words)
+    assert fake.calls[0].argv[:3] == TEXT
+
+
+def test_hooks_stream_as_well(play):
+    """And need no permission channel."""
+    fake = play(*expect_initialize(), turn(), read_stdin())
+    Client(cli_path=fake.path).ask("hello", hooks={"Stop": no_hook})
+    assert fake.calls[0].argv == (*STREAM, MODE)
+
+
+def test_the_prompt_is_a_line(play):
+    """With a uuid of its own, and marked where it is literal."""
+    fake = play(began(), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("/clear\n@file \ud800", literal=True)
+    (line,) = fake.calls[0].messages
+    assert line.pop("uuid")
+    assert line == {
+        "type": "user", "message": {"role": "user", "content": "/clear\n@file �"}, "parent_tool_use_id": None,
+        "session_id": "", "client_composed": True,
+    }  # fmt: skip
+
+
+def test_content_blocks_go_as_they_are(play):
+    """Images too."""
+    blocks = [*BLOCKS, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}]
+    fake = play(began(), ended(), read_stdin())
+    Client(cli_path=fake.path).ask(blocks)
+    (line,) = fake.calls[0].messages
+    assert line["message"]["content"] == blocks
+    assert "client_composed" not in line
+
+
+def test_hooks_are_declared_before_the_prompt(play):
+    """`initialize` first; the prompt only when the CLI has agreed."""
+    fake = play(*expect_initialize(), ready("agreed"), turn(), read_stdin())
+    Client(cli_path=fake.path).ask("q", hooks={"PreToolUse": no_hook})
+    first, second = fake.calls[0].messages
+    assert first["request"]["hooks"] == {"PreToolUse": [{"hookCallbackIds": ["hook_1"], "onFailure": "block"}]}
+    assert second["type"] == "user"
+
+
+def test_hooks_that_are_refused(play):
+    """No prompt is said: a turn whose checks are silently off must not run. ProcessError with the CLI's words."""
+    fake = play(*expect("initialize", error="hooks: Invalid input"), read_stdin())
+    with pytest.raises(ProcessError, match="refused to begin: hooks: Invalid input"):
+        Client(cli_path=fake.path).ask("q", hooks={"Stop": no_hook})
+    assert [m["type"] for m in fake.calls[0].messages] == ["control_request"]
+
+
+# --- stdin
+
+
+def test_stdin_is_open_until_the_result(play):
+    """As long as the turn is on the CLI may ask, also late; then it is closed at once."""
+    fake = play(
+        began(), ready("on"), wait_for("go"), ask_permission("Bash"), ended(), read_stdin(), ready("closed"),
+        exit_with(0),
+    )  # fmt: skip
+    run = Client(cli_path=fake.path).run("q", can_use_tool=allow)
+    fake.wait("on")
+    fake.release("go")
+    assert run.result().result == "done"
+    fake.wait("closed")
+    assert run.exit_code == 0
+
+
+def test_stdin_is_open_until_the_tasks_are_over(play):
+    """With `background="wait"` the turn that a task's end begins is served too: its hooks and tools work."""
+    task = {"type": "system", "subtype": "task_started", "task_id": "t1", "task_type": "local_agent"}
+    done = {"type": "system", "subtype": "task_notification", "task_id": "t1", "status": "completed"}
+    fake = play(
+        began(), task, ended("first"), ready("waiting"), wait_for("go"), done, init(), ask_permission("Bash"),
+        result("of the task", origin={"kind": "task-notification"}, index=1), read_stdin(), ready("closed"),
+    )  # fmt: skip
+    run = Client(cli_path=fake.path).run("q", can_use_tool=allow, background="wait")
+    fake.wait("waiting")
+    fake.release("go")
+    events = list(run)
+    assert events[-1].result == "first"
+    assert answers(fake)[0]["behavior"] == "allow"
+    fake.wait("closed")
+
+
+def test_no_timer_closes_stdin(play, clock):
+    """A callback may wait for a person for days, if the turn's own limit allows it."""
+    answer = threading.Event()
+    fake = play(began(), ask_permission("Bash", id="p", answered=False), ready("asked"), wait_for_answer("p"), ended(),
+                read_stdin())  # fmt: skip
+    run = Client(cli_path=fake.path).run("q", can_use_tool=lambda request: answer.wait(DEADLINE), timeout=None)
+    fake.wait("asked")
+    until(lambda: run._channel.launch.duplex.is_answering)
+    for _ in range(3):
+        clock.move(100_000, run)
+    assert not run.done
+    answer.set()
+    assert run.result().result == "done"
+
+
+def test_after_an_answer_the_idle_limit_begins_anew(play, clock):
+    """The silence of the CLI is counted from the callback's answer on, and not from its question."""
+    answer = threading.Event()
+    fake = play(began(), ask_permission("Bash"), ready("answered"), wait_for("go"), text("a"), ended(), read_stdin())
+    run = Client(cli_path=fake.path).run("q", can_use_tool=lambda request: answer.wait(DEADLINE), timeout=None)
+    duplex = run._channel.launch.duplex
+    until(lambda: duplex.is_answering)
+    clock.move(850, run)
+    answer.set()
+    fake.wait("answered")
+    clock.move(100, run)  # 950 s after the last line, and 100 after the answer
+    fake.release("go")
+    assert run.result().result == "done"
+
+
+def test_the_idle_limit_behind_an_answer(play, clock, graces):
+    """It is not switched off: so long after the answer it ends the run."""
+    graces(term=0.1)
+    fake = play(began(), ask_permission("Bash"), ready("answered"), hang())
+    run = Client(cli_path=fake.path).run("q", can_use_tool=allow, timeout=None)
+    fake.wait("answered")
+    clock.move(1000, run)
+    with pytest.raises(TurnTimeout) as caught:
+        run.result(DEADLINE)
+    assert caught.value.kind == "idle"
+
+
+def test_a_cli_that_stays_after_its_result(play, graces):
+    """Closing stdin was not enough: the ladder, and the answer stays."""
+    graces(exit=0.1, term=0.1)
+    fake = play(began(), ended(), hang())
+    assert Client(cli_path=fake.path).ask("q", can_use_tool=allow).result == "done"
+
+
+# --- permissions
+
+REPLIES = {
+    "True": (True, {"behavior": "allow", "updatedInput": {"command": "ls"}}),
+    "Allow": (Allow(), {"behavior": "allow", "updatedInput": {"command": "ls"}}),
+    "other input": (Allow({"command": "pwd"}), {"behavior": "allow", "updatedInput": {"command": "pwd"}}),
+    "Deny": (Deny("not now"), {"behavior": "deny", "message": "not now"}),
+    "interrupt": (Deny("stop", interrupt=True), {"behavior": "deny", "message": "stop", "interrupt": True}),
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_what_a_permission_callback_says(play, name):
+    """It goes to the CLI as it understands it."""
+    said, expected = REPLIES[name]
+    seen = []
+
+    def can_use_tool(request):
+        seen.append(request)
+        return said
+
+    fake = play(began(), ask_permission("Bash", {"command": "ls"}), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", can_use_tool=can_use_tool)
+    (answer,) = answers(fake)
+    assert answer.items() >= expected.items()
+    assert (seen[0].tool_name, seen[0].input, seen[0].tool_use_id) == ("Bash", {"command": "ls"}, "toolu_1")
+
+
+@pytest.mark.parametrize("said", [None, "yes", 1, Exception("secret")])
+def test_a_permission_callback_that_fails_denies(play, said):
+    """What it raises, and what is no answer, denies; the turn goes on."""
+
+    def can_use_tool(request):
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    assert Client(cli_path=fake.path).ask("q", can_use_tool=can_use_tool).result == "done"
+    (answer,) = answers(fake)
+    assert answer["behavior"] == "deny"
+    assert answer["message"]
+
+
+def test_an_answer_that_is_no_json_denies(play, caplog):
+    """NaN is no JSON and would end the CLI, no answer would hang it."""
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", can_use_tool=lambda request: Allow({"x": float("nan")}))
+    (answer,) = answers(fake)
+    assert answer if isinstance(answer, str) else answer["behavior"] == "deny"
+    caplog.clear()
+
+
+def test_two_questions_at_once(play):
+    """Each waits for the other one: both callbacks run, each answer goes to its own question."""
+    both = threading.Barrier(2)
+
+    def can_use_tool(request):
+        both.wait(DEADLINE)
+        return Allow({"was": request.input["n"]})
+
+    fake = play(
+        began(), ask_permission("Read", {"n": 1}, id="p1", answered=False),
+        ask_permission("Read", {"n": 2}, id="p2", answered=False), wait_for_line(b"control_response"),
+        wait_for_line(b"control_response"), ended(), read_stdin(),
+    )  # fmt: skip
+    Client(cli_path=fake.path).ask("q", can_use_tool=can_use_tool)
+    said = {
+        m["response"]["request_id"]: m["response"]["response"]["updatedInput"]["was"]
+        for m in fake.calls[0].messages
+        if m["type"] == "control_response"
+    }
+    assert said == {"p1": 1, "p2": 2}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("where", ["can_use_tool", "hook", "tool"])
+def test_what_must_not_be_swallowed_rises_in_the_consumer(play, error, where):
+    """The CLI gets its answer, a denial, and the exception comes out of the loop; the run is ended."""
+
+    def fail(*_):
+        raise error
+
+    @tool
+    def failing() -> str:
+        """Fails."""
+        fail()
+
+    options = {
+        "can_use_tool": {"can_use_tool": fail},
+        "hook": {"hooks": {"PreToolUse": fail}},
+        "tool": {"mcp_servers": {"x": ToolServer([failing])}},
+    }[where]
+    question = {
+        "can_use_tool": ask_permission("Bash", id="p"),
+        "hook": call_hook("hook_1", "PreToolUse", id="p"),
+        "tool": call_tool("x", "failing", id="p"),
+    }[where]
+    # Its end begins at once, so this one waits for its answer first.
+    begin = expect_initialize() if where == "hook" else ()
+    fake = play(ignore_term(), *begin, began(), question, ready("answered"), exit_with(0))
+    run = Client(cli_path=fake.path).run("q", **options)
+    with pytest.raises(type(error)) as caught:
+        list(run)
+    assert caught.value is error
+    fake.wait("answered")
+    run.close()
+    assert run.done
+    assert len(answers(fake)) == 1
+
+
+def test_ask_ends_the_run_of_what_rises(play):
+    """`ask` raises it too, and leaves nothing."""
+
+    def fail(request):
+        raise SystemExit(3)
+
+    fake = play(began(), ask_permission("Bash"), hang())
+    with pytest.raises(SystemExit):
+        Client(cli_path=fake.path).ask("q", can_use_tool=fail)
+    assert not fake.alive()
+
+
+def test_cancel_frees_the_callback(play, graces):
+    """A callback that waits sees that its answer is not wanted any more, first of all."""
+    graces(term=0.1)
+    seen: queue.SimpleQueue = queue.SimpleQueue()
+
+    def can_use_tool(request):
+        seen.put("asked")
+        seen.put(request.wait_cancelled(DEADLINE))
+        return True
+
+    fake = play(began(), ask_permission("Bash"), hang())
+    run = Client(cli_path=fake.path).run("q", can_use_tool=can_use_tool)
+    assert seen.get(timeout=DEADLINE) == "asked"
+    run.cancel()
+    assert seen.get(timeout=DEADLINE) is True
+    with pytest.raises(TurnCancelled):
+        run.result()
+
+
+def test_the_total_limit_holds_over_a_callback(play, graces):
+    """A person who never answers cannot hold a run for ever."""
+    graces(term=0.1)
+    fake = play(began(), ask_permission("Bash"), hang())
+    with pytest.raises(TurnTimeout) as caught:
+        Client(cli_path=fake.path).ask("q", can_use_tool=lambda request: request.wait_cancelled(DEADLINE), timeout=0.3)
+    assert caught.value.kind == "total"
+
+
+def test_the_death_of_the_cli_frees_the_callback(play):
+    """It sees `cancelled`; the run ends without it."""
+    seen: queue.SimpleQueue = queue.SimpleQueue()
+
+    def can_use_tool(request):
+        seen.put(request.wait_cancelled(DEADLINE))
+        return True
+
+    fake = play(began(), ask_permission("Bash", answered=False), exit_with(3))
+    with pytest.raises(ProcessError):
+        Client(cli_path=fake.path).ask("q", can_use_tool=can_use_tool)
+    assert seen.get(timeout=DEADLINE) is True
+
+
+def test_without_a_callback_a_question_is_refused(play):
+    """A CLI that asks although nobody said so gets an error, not silence."""
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", literal=True)
+    assert "unsupported" in answers(fake)[0]
+
+
+# --- hooks
+
+
+def test_a_hook_denies(play):
+    """Its reply goes out in the CLI's spelling."""
+    calls = []
+
+    def check(call):
+        calls.append(call)
+        return HookReply.deny("no shells")
+
+    fields = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+    fake = play(*expect_initialize(), began(), call_hook("hook_1", "PreToolUse", fields=fields), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", hooks={"PreToolUse": check})
+    (answer,) = answers(fake)
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert (calls[0].event, calls[0].tool_name, calls[0].tool_input) == ("PreToolUse", "Bash", {"command": "ls"})
+
+
+@pytest.mark.parametrize(("event", "denies"), [("PreToolUse", True), ("PostToolUse", False), ("Stop", False)])
+def test_a_hook_that_fails(play, event, denies):
+    """Before a tool it denies; elsewhere the turn goes on."""
+
+    def fail(call):
+        raise ValueError("x")
+
+    fake = play(*expect_initialize(), began(), call_hook("hook_1", event), ended(), read_stdin())
+    assert Client(cli_path=fake.path).ask("q", hooks={event: fail}).result == "done"
+    (answer,) = answers(fake)
+    assert ("deny" in str(answer) or "block" in str(answer)) is denies
+
+
+def test_a_hook_that_was_never_declared(play):
+    """An id that nobody knows fails closed."""
+    fake = play(*expect_initialize(), began(), call_hook("hook_77", "PreToolUse"), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", hooks={"Stop": no_hook})
+    assert "deny" in str(answers(fake)[0])
+
+
+# --- in-process tools
+
+
+def test_a_tool_is_called(play):
+    """Its result goes back under the JSON-RPC id."""
+    fake = play(began(), call_tool("calc", "add", {"a": 1, "b": 2}, number=5), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", mcp_servers={"calc": CALC})
+    (answer,) = answers(fake)
+    assert answer["mcp_response"]["id"] == 5
+    assert answer["mcp_response"]["result"]["content"][0]["text"] == "3"
+
+
+def test_the_handshake_is_answered(play):
+    """Notifications too: one that is not answered hangs the CLI."""
+    steps = [
+        ask("mcp_message", server_name="calc", message={"jsonrpc": "2.0", **message})
+        for message in (
+            {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+            {"method": "notifications/initialized"},
+            {"id": 1, "method": "tools/list"},
+        )
+    ]
+    fake = play(began(), steps, ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", mcp_servers={"calc": CALC})
+    hello, ack, tools = (answer["mcp_response"] for answer in answers(fake))
+    assert hello["result"]["serverInfo"]["name"] == "calc"
+    assert ack == {"jsonrpc": "2.0", "result": {}}
+    assert [one["name"] for one in tools["result"]["tools"]] == ["add"]
+
+
+def test_a_server_that_does_not_exist(play):
+    """An error in its own protocol."""
+    fake = play(began(), call_tool("other", "add", number=3), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", mcp_servers={"calc": CALC})
+    assert answers(fake)[0]["mcp_response"]["error"]["code"] == -32601
+
+
+def test_a_tool_knows_its_session(play):
+    """`ToolContext.session_id` is the CLI's."""
+    seen = []
+
+    @tool
+    def who(context: ToolContext) -> str:
+        """Says who."""
+        seen.append(context.session_id)
+        return "x"
+
+    fake = play(began(), wait_for("go"), call_tool("x", "who"), ended(), read_stdin())
+    run = Client(cli_path=fake.path).run("q", mcp_servers={"x": ToolServer([who])})
+    next(event for event in run if event.subtype == "init")
+    fake.release("go")
+    run.result()
+    assert seen == [SESSION_ID]
+
+
+def cancelling(number):
+    """The CLI cancels a call."""
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+    return ask("mcp_message", server_name="x", message=message)
+
+
+def test_a_call_is_cancelled(play):
+    """By a notification of its own; the tool can see it."""
+    seen = []
+
+    @tool
+    def slow(context: ToolContext) -> str:
+        """Waits."""
+        seen.append(context.wait_cancelled(DEADLINE))
+        return "late"
+
+    fake = play(
+        began(), call_tool("x", "slow", number=9, id="c", answered=False), cancelling(9), ended(), read_stdin()
+    )
+    Client(cli_path=fake.path).ask("q", mcp_servers={"x": ToolServer([slow])})
+    until(lambda: seen)
+    assert seen == [True]
+
+
+def test_a_cancellation_that_is_faster_than_its_call():
+    """Each has a thread of its own: the call that begins later finds itself cancelled."""
+    from claude_cli_client._answers import Answers
+
+    ran = []
+
+    @tool
+    def act() -> str:
+        """Acts."""
+        ran.append(1)
+        return "done"
+
+    handle = Answers(servers={"x": ToolServer([act])}).handlers["mcp_message"]
+    notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}
+    call = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "act", "arguments": {}}}
+    handle({"server_name": "x", "message": notice}, threading.Event())
+    answer = handle({"server_name": "x", "message": call}, threading.Event())
+    assert answer["mcp_response"]["result"]["isError"] is True
+    assert not ran
+    answer = handle({"server_name": "x", "message": {**call, "id": 10}}, threading.Event())
+    assert (answer["mcp_response"]["result"].get("isError"), ran) == (None, [1])
+
+
+def test_after_a_new_handshake_ids_begin_anew():
+    """A cancellation that came too late says nothing of a later call with the same id."""
+    from claude_cli_client._answers import Answers
+
+    handle = Answers(servers={"calc": CALC}).handlers["mcp_message"]
+    notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1, "b": 1}}}
+    for message in (notice, hello):
+        handle({"server_name": "calc", "message": message}, threading.Event())
+    answer = handle({"server_name": "calc", "message": call}, threading.Event())
+    assert answer["mcp_response"]["result"]["content"][0]["text"] == "2"
+
+
+def test_a_call_that_is_cancelled_while_it_waits_for_its_turn(play):
+    """Tools that may not overlap take turns; one that nobody wants any more does not run at all."""
+    ran, release, begun = [], threading.Event(), threading.Event()
+
+    @tool
+    def one_by_one(n: int) -> str:
+        """Acts."""
+        ran.append(n)
+        begun.set()
+        release.wait(DEADLINE)
+        return "done"
+
+    fake = play(
+        began(), call_tool("x", "one_by_one", {"n": 1}, number=1, id="c1", answered=False), wait_for("go"),
+        call_tool("x", "one_by_one", {"n": 2}, number=2, id="c2", answered=False), cancelling(2), ready("cancelled"),
+        wait_for_line(b'"c1"'), wait_for_line(b'"c2"'), ended(), read_stdin(),
+    )  # fmt: skip
+    asking = Background(Client(cli_path=fake.path).ask, "q", mcp_servers={"x": ToolServer([one_by_one])})
+    assert begun.wait(DEADLINE)
+    fake.release("go")
+    fake.wait("cancelled")
+    release.set()
+    assert asking.result().result == "done"
+    assert ran == [1]
+
+
+def test_one_server_for_many_runs(play):
+    """Eight runs share it at once; each gets its own results."""
+    fake = play(began(), call_tool("calc", "add", {"a": 1, "b": 2}), ended(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=8)
+    asks = [Background(client.ask, "q", mcp_servers={"calc": CALC}) for _ in range(8)]
+    assert [one.result().result for one in asks] == ["done"] * 8
+    assert all(answers(fake, n)[0]["mcp_response"]["result"]["content"][0]["text"] == "3" for n in range(8))
+
+
+# --- around callbacks
+
+
+def test_the_wrapper_is_entered_around_every_callback(play):
+    """On its thread, one at a time, also when it fails."""
+    seen = []
+
+    @contextlib.contextmanager
+    def wrapper():
+        seen.append("in")
+        try:
+            yield
+        finally:
+            seen.append("out")
+
+    def fail(_):
+        seen.append(threading.current_thread().name.partition("-callback")[1])
+        raise ValueError("x")
+
+    fake = play(*expect_initialize(), began(), call_hook("hook_1", "Stop"), ask_permission("Bash"),
+                call_tool("calc", "add", {"a": 1, "b": 2}), ended(), read_stdin())  # fmt: skip
+    Client(cli_path=fake.path).ask(
+        "q", hooks={"Stop": fail}, can_use_tool=fail, mcp_servers={"calc": CALC}, callback_wrapper=wrapper
+    )
+    assert seen == ["in", "-callback", "out"] * 2 + ["in", "out"]
+
+
+def test_a_wrapper_that_fails_denies(play):
+    """The callback did not run, so nothing was allowed."""
+
+    def wrapper():
+        raise ValueError("no database")
+
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", can_use_tool=allow, callback_wrapper=wrapper)
+    assert answers(fake)[0]["behavior"] == "deny"
+
+
+def test_context_variables_of_the_caller(play):
+    """Callbacks see them as they were at the call."""
+    variable = contextvars.ContextVar("variable")
+    variable.set("request 7")
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    seen = []
+    Client(cli_path=fake.path).ask("q", can_use_tool=lambda request: bool(seen.append(variable.get()) or True))
+    assert seen == ["request 7"]
+
+
+def test_a_callback_may_start_another_run(play):
+    """With a slot left, a run within a callback is a run like any other."""
+    fake = play(scripts=[[began(), ask_permission("Bash"), ended(), read_stdin()], [init(), result("inner")]])
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    fakes = []
+
+    def can_use_tool(request):
+        fakes.append(client.ask("inner").result)
+        return True
+
+    assert client.ask("q", can_use_tool=can_use_tool).result == "done"
+    assert fakes == ["inner"]
+
+
+# --- both wires say the same
+
+SCENARIOS = {
+    "a text": [text("hello"), result("hello")],
+    "a tool": [tool_use("Bash", {"command": "ls"}), tool_result("a"), text("one"), result("one")],
+    "a failure": [result("x", is_error=True)],
+    "no result": [text("half"), exit_with(3)],
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_text_and_streaming_give_the_same_events(play, name):
+    """Whatever the CLI says, the events are the same on both wires."""
+    told = []
+    for options in ({}, {"literal": True}, {"can_use_tool": allow}):
+        fake = play(*([wait_for_line()] if options else [read_stdin()]), init(), *SCENARIOS[name], read_stdin())
+        run = Client(cli_path=fake.path).run("q", **options)
+        told.append([(e.type, e.subtype, e.text, e.result, e.exit_code, e.is_terminal) for e in run])
+    assert told[0] == told[1] == told[2]
+
+
+# --- what does not go together
+
+REFUSED = {
+    "a callback and a permission tool": {"can_use_tool": allow, "permission_prompt_tool": "mcp__a__b"},
+    "a callback that is never asked": {"can_use_tool": allow, "permission_prompts": "none"},
+    "unattended and a callback": {"unattended": True, "can_use_tool": allow},
+    "unattended and a permission tool": {"unattended": True, "permission_prompt_tool": "mcp__a__b"},
+    "no function": {"can_use_tool": "yes"},
+    "an unknown event": {"hooks": {"BeforeTool": no_hook}},
+    "hooks that are no dict": {"hooks": [no_hook]},
+    "names that collide": {"mcp_servers": {"a b": ToolServer([add]), "a_b": ToolServer([add])}},
+    "unattended that is neither": {"unattended": "yes"},
+    "a wrapper that is none": {"callback_wrapper": 1},
+    "an agent without a prompt": {"agents": {"a": {"description": "x"}}, "can_use_tool": allow},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("way", ["run", "session", "client"])
+def test_what_does_not_go_together(play, slots_free, name, way):
+    """ValueError before anything starts."""
+    fake = play()
+    client = Client(cli_path=fake.path)
+    calls = {
+        "run": lambda: client.run("q", **REFUSED[name]),
+        "session": lambda: client.session(**REFUSED[name]),
+        "client": lambda: Client(cli_path=fake.path, **REFUSED[name]),
+    }
+    with pytest.raises(ValueError):
+        calls[way]()
+    assert slots_free(client) == 4
+    assert not fake.calls
+
+
+SHADOWS = {
+    "dangerously_skip_permissions": {"dangerously_skip_permissions": True},
+    "bypassPermissions": {"permission_mode": "bypassPermissions"},
+    "dontAsk": {"permission_mode": "dontAsk"},
+    "allowed_tools": {"allowed_tools": ["Bash", "*"]},
+    "rule": {"allowed_tools": "Bash,*"},
+}
+
+
+@pytest.mark.parametrize("way", ["run", "ask", "session"])
+@pytest.mark.parametrize("what", SHADOWS)
+def test_a_callback_that_is_shadowed(play, what, way):
+    """A UserWarning at the caller's line: the CLI will not ask."""
+    begin = expect_initialize() if way == "session" else [wait_for_line()]
+    fake = play(*begin, init(), result("done"), read_stdin())
+    client = Client(cli_path=fake.path)
+    calls = {
+        "run": lambda: client.run("q", can_use_tool=allow, **SHADOWS[what]).result(),
+        "ask": lambda: client.ask("q", can_use_tool=allow, **SHADOWS[what]),
+        "session": lambda: client.session(can_use_tool=allow, **SHADOWS[what]).close(),
+    }
+    with pytest.warns(UserWarning, match=what) as caught:
+        calls[way]()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("given", [{"allowed_tools": ["Bash(ls *)", "Read"]}, {"permission_mode": "acceptEdits"}])
+def test_a_callback_that_is_not_shadowed(play, given):
+    """No warning (it would be an error here) where the CLI asks for the rest."""
+    fake = play(began(), ended(), read_stdin())
+    Client(cli_path=fake.path).ask("q", can_use_tool=allow, **given)
+
+
+def test_no_callback_no_warning(play):
+    """Bypassing everything is the caller's choice."""
+    fake = play(init(), result("done"))
+    Client(cli_path=fake.path).ask("q", permission_mode="bypassPermissions")
+
+
+# --- unattended
+
+
+def test_unattended_is_one_switch(play):
+    """It asks through the permission channel, accepts edits, adds its sentence and a hook that logs."""
+    fake = play(*expect_initialize(), turn(), read_stdin())
+    Client(cli_path=fake.path, unattended=True).ask("q")
+    call = fake.calls[0]
+    assert call.option("--permission-prompt-tool") == "stdio"
+    assert call.option("--permission-mode") == "acceptEdits"
+    assert "--append-system-prompt" in " ".join(call.argv)
+    assert list(call.messages[0]["request"]["hooks"]) == ["Notification"]
+
+
+def test_unattended_decides_by_rule(play):
+    """What a rule allows runs, the rest is denied; nobody is waited for."""
+    fake = play(
+        *expect_initialize(), began(), ask_permission("Bash", {"command": "git status"}),
+        ask_permission("Bash", {"command": "rm -rf /"}), ask_permission("AskUserQuestion", {"questions": []}),
+        ask_permission("ExitPlanMode", {"plan": "x"}), ended(), read_stdin(),
+    )  # fmt: skip
+    Client(cli_path=fake.path).ask("q", unattended=unattended(allow=["Bash(git status)"]))
+    said = [answer["behavior"] for answer in answers(fake)]
+    assert said == ["allow", "deny", "deny", "allow"]
+
+
+def test_unattended_in_a_session(play):
+    """The same for all its turns."""
+    fake = play(*expect_initialize(), turn(ask_permission("Bash", {"command": "ls"})), read_stdin())
+    with Client(cli_path=fake.path, unattended=True).session() as session:
+        session.ask("q")
+    assert answers(fake)[0]["behavior"] == "deny"
+
+
+def test_unattended_that_decides_nothing(play):
+    """Where everything is allowed before it, a warning says so."""
+    fake = play(*expect_initialize(), turn(), read_stdin())
+    with pytest.warns(UserWarning, match="bypassPermissions"):
+        Client(cli_path=fake.path).ask("q", unattended=True, permission_mode="bypassPermissions")

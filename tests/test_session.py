@@ -1,0 +1,1220 @@
+"""The life of a session: how it begins, its turns, its limits, and every way in which it can end."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import signal
+import threading
+import time
+
+import pytest
+from waiting import DEADLINE, Background, is_running, until, until_gone
+
+from claude_cli_client import (
+    Client,
+    ClientClosedError,
+    ConcurrencyError,
+    ControlError,
+    InterruptedTurnError,
+    ProcessError,
+    Session,
+    SessionClosedError,
+    SlotTimeoutError,
+    StaleSessionError,
+    StartError,
+    TurnCancelled,
+    TurnTimeout,
+    _session_reader,
+)
+from claude_cli_client.testing import (
+    ask_permission,
+    began,
+    call_hook,
+    die_by,
+    ended,
+    exit_with,
+    expect,
+    expect_initialize,
+    hang,
+    ignore_term,
+    init,
+    interrupted,
+    lifecycle,
+    read_stdin,
+    ready,
+    repeat,
+    reply,
+    result,
+    text,
+    to_stderr,
+    turn,
+    wait_for,
+    wait_for_line,
+    wait_for_request,
+)
+
+
+@pytest.fixture
+def live(play):
+    """`live(*steps, **options)`: the fake, and a session on it, closed at the end of the test."""
+    sessions: list[Session] = []
+
+    def make(*steps, client=None, **options):
+        fake = play(*expect_initialize(), *steps, read_stdin())
+        session = (client or Client)(cli_path=fake.path).session(**options)
+        sessions.append(session)
+        return fake, session
+
+    yield make
+    for session in sessions:
+        session.close(grace=0.5)
+
+
+@pytest.fixture
+def impatient(monkeypatch, graces):
+    """An interrupt and TERM get 0.1 s each before the next step."""
+    monkeypatch.setattr(_session_reader, "_INTERRUPT_GRACE", 0.1)
+    graces(term=0.1)
+
+
+def lines(fake, type="control_request"):
+    """The subtypes of the control requests that were put to the fake, in their order."""
+    return [m["request"]["subtype"] for m in fake.calls[0].messages if m["type"] == type]
+
+
+# --- the beginning
+
+
+def test_a_session_begins_with_initialize(live):
+    """`session()` returns when the CLI has answered; no prompt is needed for it."""
+    fake, session = live()
+    assert lines(fake) == ["initialize"]
+    assert session.pid == fake.calls[0].pid
+    assert not session.closed
+
+
+def test_the_words_of_the_command(live):
+    """Streaming on stdin; no permission channel without a callback; edits are accepted, as in a run."""
+    fake, _ = live(model="opus")
+    assert fake.calls[0].argv == (
+        "-p", "--output-format=stream-json", "--verbose", "--input-format=stream-json", "--model=opus",
+        "--permission-mode=acceptEdits",
+    )  # fmt: skip
+
+
+def test_background_tasks_are_allowed(live):
+    """Unlike in a one-shot turn: a session waits for them."""
+    fake, _ = live()
+    assert "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS" not in fake.calls[0].env
+
+
+@pytest.mark.parametrize("where", ["client", "session"])
+def test_background_tasks_may_be_forbidden(play, where):
+    """By the session's option or by the client's default."""
+    fake = play(*expect_initialize(), read_stdin())
+    given = {"background": "forbid"}
+    client = Client(cli_path=fake.path, **(given if where == "client" else {}))
+    with client.session(**(given if where == "session" else {})):
+        assert fake.calls[0].env["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"] == "1"
+
+
+def test_initialize_is_refused(play, slots_free):
+    """ControlError with the CLI's words; the process is gone and the slot free."""
+    fake = play(*expect("initialize", error="bad hooks"), hang())
+    client = Client(cli_path=fake.path)
+    with pytest.raises(ControlError, match="bad hooks") as caught:
+        client.session()
+    assert caught.value.subtype == "initialize"
+    assert not fake.alive()
+    assert slots_free(client) == 4
+
+
+def test_initialize_is_never_answered(play, slots_free):
+    """StartError after `start_timeout`, with what was started and the stderr so far."""
+    fake = play(wait_for_request("initialize"), to_stderr("waiting for a lock\n"), hang())
+    client = Client(cli_path=fake.path)
+    with pytest.raises(StartError, match=r"0\.5 s \(start_timeout\)") as caught:
+        client.session(start_timeout=0.5)
+    assert "waiting for a lock" in str(caught.value)
+    assert "--input-format" in str(caught.value)
+    assert not fake.alive()
+    assert slots_free(client) == 4
+
+
+def test_the_cli_dies_at_the_start_with_words(play, slots_free):
+    """ProcessError with the stderr and the exit code, at once and not after `start_timeout`."""
+    fake = play(wait_for_request("initialize"), to_stderr("no such model\n"), exit_with(1))
+    client = Client(cli_path=fake.path)
+    with pytest.raises(ProcessError, match="no such model") as caught:
+        client.session()
+    assert caught.value.exit_code == 1
+    assert slots_free(client) == 4
+
+
+def test_the_cli_says_at_the_start_why_it_cannot(play, slots_free):
+    """A result line before the first turn: its error, such as that of a session that is unknown."""
+    sentence = "No conversation found with session ID: 123e4567-e89b-12d3-a456-426614174000"
+    refusal = result(subtype="error_during_execution", errors=[sentence], num_turns=0)
+    fake = play(wait_for_request("initialize"), refusal)
+    client = Client(cli_path=fake.path)
+    with pytest.raises(StaleSessionError, match="No conversation"):
+        client.session(resume="123e4567-e89b-12d3-a456-426614174000")
+    assert slots_free(client) == 4
+
+
+def test_the_cli_cannot_be_started(tmp_path, slots_free):
+    """StartError, and the slot is free; nothing counts as running."""
+    path = tmp_path / "claude"
+    path.write_bytes(b"\x7fELF rubbish")
+    path.chmod(0o700)
+    client = Client(cli_path=path)
+    with pytest.raises(StartError):
+        client.session()
+    assert slots_free(client) == 4
+    assert not client._pool._running
+
+
+def test_ctrl_c_while_it_starts(play, slots_free, monkeypatch):
+    """KeyboardInterrupt comes out at once; the process ends behind it."""
+    from claude_cli_client import _open_session
+
+    fake = play(wait_for_request("initialize"), hang())
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_open_session, "_await", interrupt)
+    client = Client(cli_path=fake.path)
+    with pytest.raises(KeyboardInterrupt):
+        client.session()
+    until(lambda: slots_free(client) == 4)
+
+
+@pytest.mark.parametrize("wrong", [{"modell": "x"}, {"permission_mode": "x"}, {"cwd": "/does/not/exist"}])
+def test_a_wrong_option(play, slots_free, wrong):
+    """Told before anything starts."""
+    fake = play()
+    client = Client(cli_path=fake.path)
+    with pytest.raises((TypeError, ValueError)):
+        client.session(**wrong)
+    assert not fake.calls
+    assert slots_free(client) == 4
+
+
+# --- turns
+
+
+def test_many_turns_in_one_process(live):
+    """Each prompt gets its own answer; the session id is the CLI's."""
+    fake, session = live(*[turn(text(f"a{n}"), answer=f"a{n}") for n in range(5)])
+    assert [session.ask(f"q{n}").result for n in range(5)] == [f"a{n}" for n in range(5)]
+    assert len(fake.calls) == 1
+    prompts = [m["message"]["content"] for m in fake.calls[0].messages if m["type"] == "user"]
+    assert prompts == [f"q{n}" for n in range(5)]
+    assert session.session_id == "5e551011-0000-4000-8000-00000000face"
+
+
+def test_a_turn_has_exactly_one_terminal_event(live):
+    """The last one; the lines behind the result come before it."""
+    _, session = live(turn(text("hello"), answer="hello"))
+    events = list(session.run("hi"))
+    assert [event.is_terminal for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1].type == "result"
+    assert "text" in [event.type for event in events]
+
+
+def test_every_prompt_has_a_uuid_of_its_own(live):
+    """The CLI swallows a prompt whose uuid it has seen."""
+    fake, session = live(turn(), turn())
+    session.ask("same")
+    session.ask("same")
+    uuids = [m["uuid"] for m in fake.calls[0].messages if m["type"] == "user"]
+    assert len(set(uuids)) == 2
+
+
+def test_content_blocks(live):
+    """A prompt may be a list of blocks, images included; it goes as it is."""
+    fake, session = live(turn())
+    image = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
+    blocks = [{"type": "text", "text": "What is this?"}, image]
+    session.ask(blocks)
+    assert fake.calls[0].messages[-1]["message"]["content"] == blocks
+
+
+def test_literal(live):
+    """`literal=True` is for all prompts of a session."""
+    fake, session = live(turn(), literal=True)
+    session.ask("/clear @file")
+    assert fake.calls[0].messages[-1]["client_composed"] is True
+
+
+@pytest.mark.parametrize("prompt", ["", " ", None, [], [{"text": "x"}]])
+def test_a_prompt_that_is_none(live, prompt):
+    """Refused before anything is said; the session goes on."""
+    _, session = live(turn())
+    with pytest.raises((TypeError, ValueError)):
+        session.run(prompt)
+    assert session.ask("a good one").result == "done"
+
+
+def test_prompts_in_order(live):
+    """`map` takes each prompt when its turn comes, and gives the results in order."""
+    taken = []
+
+    def prompts():
+        for number in range(3):
+            taken.append(number)
+            yield f"q{number}"
+
+    _, session = live(*[turn(answer=f"a{n}") for n in range(3)])
+    answers = session.map(prompts())
+    assert taken == []
+    assert next(answers).result == "a0"
+    assert taken == [0]
+    assert [event.result for event in answers] == ["a1", "a2"]
+
+
+def test_map_takes_no_string(live):
+    """It would be taken letter by letter."""
+    _, session = live()
+    with pytest.raises(TypeError, match="single"):
+        session.map("hello")
+
+
+def test_results_of_others_in_between(live):
+    """The answer is the result that names the prompt; results of tasks and of other prompts are not."""
+    task = {"origin": {"kind": "task-notification"}}
+    other = {"user_message_uuid": "x", "user_message_uuids": ["x"]}
+    _, session = live(
+        began(), result("of a task", **task), result("of another prompt", **other), ended("mine"), turn(answer="second")
+    )
+    run = session.run("q")
+    assert run.result().result == "mine"
+    assert session.ask("q2").result == "second"
+
+
+def test_a_joined_prompt(live):
+    """A result of several prompts is the answer if ours is among them."""
+    from claude_cli_client.testing import PROMPT_UUID
+
+    several = {"user_message_uuid": "x", "user_message_uuids": ["x", PROMPT_UUID]}
+    _, session = live(began(), result("both", **several), lifecycle("completed"))
+    assert session.ask("q").result == "both"
+
+
+def test_a_cli_that_names_no_prompts(live):
+    """Without uuids and lifecycle the first result is the answer, and the turn is over soon after."""
+    _, session = live(wait_for_line({"type": "user"}), init(), result("old"), wait_for_line({"type": "user"}), init(),
+                      result("old too"))  # fmt: skip
+    assert session.ask("q").result == "old"
+    assert session.ask("q").result == "old too"
+
+
+def test_a_prompt_that_is_dropped(live):
+    """`cancelled` without a result ends the turn: ProcessError, and the session goes on."""
+    _, session = live(wait_for_line({"type": "user"}), lifecycle("queued"), lifecycle("cancelled"), turn())
+    with pytest.raises(ProcessError, match="without a result"):
+        session.ask("q")
+    assert session.ask("q2").result == "done"
+
+
+def test_a_failed_turn_does_not_end_the_session(live):
+    """Its error is raised, and the next turn runs."""
+    _, session = live(began(), ended("", is_error=True, subtype="error_max_turns"), turn())
+    with pytest.raises(Exception, match="turns"):
+        session.ask("q")
+    assert session.ask("q2").result == "done"
+
+
+def test_one_turn_at_a_time(live):
+    """A second `run` while one is on is a ConcurrencyError, on any thread; then it is free again."""
+    fake, session = live(began(), ready("on"), wait_for("end"), ended(), turn(answer="two"))
+    run = session.run("one")
+    fake.wait("on")
+    for call in (lambda: session.run("two"), lambda: Background(session.ask, "two").result()):
+        with pytest.raises(ConcurrencyError, match="one at a time"):
+            call()
+    fake.release("end")
+    run.result()
+    assert session.ask("two").result == "two"
+
+
+def test_of_two_that_run_at_once_one_wins(live):
+    """Sixteen threads at the same time: one gets the turn, the others ConcurrencyError."""
+    fake, session = live(began(), wait_for("end"), ended())
+    start = threading.Barrier(16)
+
+    def attempt():
+        start.wait()
+        return session.run("q")
+
+    attempts = [Background(attempt) for _ in range(16)]
+    runs = []
+    for one in attempts:
+        try:
+            runs.append(one.result())
+        except ConcurrencyError:
+            continue
+    assert len(runs) == 1
+    fake.release("end")
+    assert runs[0].result().result == "done"
+
+
+def test_a_run_may_be_consumed_later(live):
+    """What a turn said stays readable while the next ones run."""
+    _, session = live(turn(text("a"), answer="a"), turn(answer="b"))
+    first = session.run("1")
+    until(lambda: first.done)
+    assert session.ask("2").result == "b"
+    assert first.result().result == "a"
+
+
+def test_a_request_behind_a_prompt_is_written_behind_it(live):
+    """What one thread says comes in its order."""
+    fake, session = live(turn(*expect("mcp_status")))
+    run = session.run("q")
+    session.mcp_status()
+    run.result()
+    assert [m["type"] for m in fake.calls[0].messages] == ["control_request", "user", "control_request"]
+
+
+# --- control
+
+
+CONTROL = {
+    "set_model": (lambda s: s.set_model("opus"), {"model": "opus"}),
+    "set_permission_mode": (lambda s: s.set_permission_mode("plan"), {"mode": "plan"}),
+    "mcp_status": (lambda s: s.mcp_status(), {}),
+    "get_context_usage": (lambda s: s.context_usage(), {}),
+    "rewind_files": (lambda s: s.rewind_files("u1", dry_run=True), {"user_message_id": "u1", "dry_run": True}),
+    "stop_task": (lambda s: s.stop_task("t1"), {"task_id": "t1"}),
+    "anything_else": (lambda s: s.request("anything_else", a=1), {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("subtype", CONTROL)
+def test_control_requests(live, subtype):
+    """Each has its subtype and its fields; what has a body returns it."""
+    call, fields = CONTROL[subtype]
+    fake, session = live(*expect(subtype, {"some": "body"}))
+    assert call(session) in (None, {"some": "body"})
+    assert fake.calls[0].messages[-1]["request"] == {"subtype": subtype, **fields}
+
+
+def test_a_refused_request(live):
+    """ControlError, and the session goes on."""
+    _, session = live(*expect("set_permission_mode", error="bypass_not_launched"), turn())
+    with pytest.raises(ControlError, match="bypass_not_launched"):
+        session.set_permission_mode("bypassPermissions")
+    assert session.ask("q").result == "done"
+
+
+# --- interrupt
+
+
+def test_interrupt_ends_the_turn(live):
+    """Its run ends with InterruptedTurnError, and the next one sees nothing of it."""
+    fake, session = live(began(), text("half"), ready("on"), interrupted(), turn(text("two"), answer="two"))
+    run = session.run("one")
+    fake.wait("on")
+    session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result()
+    events = list(session.run("two"))
+    assert [event.text for event in events if event.type == "text"] == ["two"]
+    assert events[-1].result == "two"
+    assert lines(fake).count("interrupt") == 1
+
+
+def test_interrupt_when_nothing_is_on(live):
+    """Asks the CLI and does nothing; the next turn is not touched."""
+    _, session = live(*expect("interrupt", {"still_queued": []}), turn(), *expect("interrupt", {}), turn())
+    session.interrupt()
+    assert session.ask("q").result == "done"
+    session.interrupt()
+    assert session.ask("q").result == "done"
+
+
+def test_interrupt_of_a_prompt_that_still_waits(live):
+    """The CLI takes it out of its queue: no result comes, and the turn ends all the same."""
+    fake, session = live(
+        wait_for_line({"type": "user"}), lifecycle("queued"), ready("on"), wait_for("go"),
+        wait_for_request("interrupt"), wait_for("go"), ready("replied"), turn(),
+    )  # fmt: skip
+    run = session.run("q")
+    fake.wait("on")
+    asking = Background(session.interrupt)
+    until(lambda: session._duplex._waiters)
+    waiter = next(iter(session._duplex._waiters))
+    response = {"subtype": "success", "request_id": waiter, "response": {"cancelled": [run.prompt_uuid]}}
+    session._duplex.receive({"type": "control_response", "response": response})
+    asking.result()
+    with pytest.raises(InterruptedTurnError):
+        run.result(DEADLINE)
+    fake.release("go")
+    assert session.ask("q2").result == "done"
+
+
+def test_interrupt_before_the_turn_began(live):
+    """One that the CLI read when it was still idle did nothing: it is said again when the turn begins."""
+    fake, session = live(
+        wait_for_line({"type": "user"}), *expect("interrupt", {"still_queued": []}), lifecycle("started"), init(),
+        interrupted(), turn(),
+    )  # fmt: skip
+    run = session.run("q")
+    session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result(DEADLINE)
+    assert lines(fake).count("interrupt") == 2
+    assert session.ask("q2").result == "done"
+
+
+def test_interrupt_that_the_cli_ignores(live, impatient):
+    """It agrees and goes on: after the grace the session is ended, in bounds."""
+    fake, session = live(began(), ready("on"), *expect("interrupt", {}), hang())
+    run = session.run("q")
+    fake.wait("on")
+    session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result(DEADLINE)
+    with pytest.raises(SessionClosedError):
+        session.run("q2")
+    until_gone(fake)
+
+
+def test_a_callback_may_interrupt(live):
+    """From a hook or a permission callback, while the CLI waits for that very callback."""
+    sessions = []
+
+    def can_use_tool(request):
+        sessions[0].interrupt()
+        return request.cancelled
+
+    _, session = live(began(), ask_permission("Bash", answered=False), interrupted(in_tool=True), turn(),
+                      can_use_tool=can_use_tool)  # fmt: skip
+    sessions.append(session)
+    with pytest.raises(InterruptedTurnError):
+        session.ask("q")
+    assert session.ask("q2").result == "done"
+    sessions.clear()
+
+
+def test_a_callback_may_ask(live):
+    """A control request of its own, answered while the CLI waits for the callback."""
+    sessions = []
+
+    def can_use_tool(request):
+        return sessions[0].mcp_status() == {"mcpServers": []}
+
+    fake, session = live(
+        began(), ask_permission("Bash", id="p", answered=False), *expect("mcp_status", {"mcpServers": []}),
+        wait_for_line({"response": {"request_id": "p"}}), ended(), can_use_tool=can_use_tool,
+    )  # fmt: skip
+    sessions.append(session)
+    assert session.ask("q").result == "done"
+    answer = fake.calls[0].messages[-1]["response"]["response"]
+    assert answer["behavior"] == "allow"
+    sessions.clear()
+
+
+def test_a_callback_may_close(live, graces):
+    """`close` from a callback: the turn is cancelled, the session ended, and nothing waits for anything."""
+    graces(term=0.1)
+    sessions, closed = [], threading.Event()
+
+    def can_use_tool(request):
+        sessions[0].close(grace=1.0)
+        closed.set()
+        return True
+
+    _, session = live(began(), ask_permission("Bash", answered=False), interrupted(in_tool=True),
+                      can_use_tool=can_use_tool)  # fmt: skip
+    sessions.append(session)
+    with pytest.raises(TurnCancelled):
+        session.ask("q")
+    assert closed.wait(DEADLINE)
+    assert session.closed
+    sessions.clear()
+
+
+# --- limits of a turn
+
+
+def test_the_total_limit_of_a_turn(live):
+    """TurnTimeout; the turn is interrupted and the session goes on."""
+    _, session = live(began(), interrupted(), turn())
+    with pytest.raises(TurnTimeout) as caught:
+        session.ask("q", timeout=0.2)
+    assert caught.value.kind == "total"
+    assert session.ask("q2").result == "done"
+
+
+def test_the_idle_limit_of_a_turn(live):
+    """No line for so long; TurnTimeout, and the session goes on."""
+    _, session = live(began(), interrupted(), turn())
+    with pytest.raises(TurnTimeout) as caught:
+        session.ask("q", idle_timeout=0.2)
+    assert caught.value.kind == "idle"
+    assert session.ask("q2").result == "done"
+
+
+def test_limits_come_from_the_client(play):
+    """A client's own limits count for the turns of its sessions; a call's override them."""
+    fake = play(*expect_initialize(), began(), interrupted(), began(), wait_for("end"), ended(), read_stdin())
+    with Client(cli_path=fake.path, timeout=0.2).session() as session:
+        with pytest.raises(TurnTimeout, match=r"0\.2 s"):
+            session.ask("q")
+        run = session.run("q", timeout=None)
+        assert run._channel.timeout is None
+        fake.release("end")
+        assert run.result().result == "done"
+
+
+def test_between_turns_there_is_no_limit(live, clock):
+    """A session may wait for its user for days."""
+    _, session = live(turn(), turn())
+    session.ask("q", timeout=5, idle_timeout=5)
+    clock._ahead += 1e6
+    session._channel.wake.set()
+    assert session.mcp_status is not None
+    assert session.ask("q", timeout=5, idle_timeout=5).result == "done"
+
+
+def test_an_open_callback_suspends_the_idle_limit(live):
+    """A person may take hours: silence while a callback is at work is ours, not the CLI's."""
+    fake, session = live(began(), ask_permission("Bash", id="p", answered=False), ready("asked"),
+                         wait_for_line({"response": {"request_id": "p"}}), ended(),
+                         can_use_tool=lambda request: waited.wait(DEADLINE))  # fmt: skip
+    waited = threading.Event()
+    run = session.run("q", idle_timeout=0.05)
+    fake.wait("asked")
+    passes = count_idle_passes(session)
+    until(lambda: passes() > 3)
+    assert not run.done
+    waited.set()
+    assert run.result().result == "done"
+
+
+def count_idle_passes(session):
+    """How often the idle limit was due: the reader moves its deadline then."""
+    counted = itertools.count()
+    seen = [0]
+    original = type(session._duplex).is_answering
+
+    class Watched(type(session._duplex)):
+        @property
+        def is_answering(self):
+            seen[0] = next(counted) + 1
+            return original.fget(self)
+
+    session._duplex.__class__ = Watched
+    return lambda: seen[0]
+
+
+def test_the_total_limit_is_not_suspended(live):
+    """Also a callback that never comes back cannot hold a turn beyond it."""
+    _, session = live(began(), ask_permission("Bash", answered=False), interrupted(in_tool=True), turn(),
+                      can_use_tool=lambda request: request.wait_cancelled(DEADLINE))  # fmt: skip
+    with pytest.raises(TurnTimeout):
+        session.ask("q", timeout=0.2)
+    assert session.ask("q2").result == "done"
+
+
+def test_a_limit_whose_interrupt_is_ignored(live, impatient):
+    """Not even a reply: the session is ended in bounds, by KILL where TERM is ignored; the run says timeout."""
+    fake, session = live(ignore_term(), began(), hang())
+    with pytest.raises(TurnTimeout):
+        session.ask("q", timeout=0.2)
+    with pytest.raises(SessionClosedError):
+        session.mcp_status()
+    until_gone(fake)
+
+
+def test_too_much_output_that_nobody_takes(live):
+    """`max_buffered_bytes` holds for a turn: it is interrupted, what comes then is not kept, the session goes on."""
+    fake, session = live(began(), repeat(50, text("x" * 1000)), ready("said"), interrupted(), turn(),
+                         max_buffered_bytes=10_000)  # fmt: skip
+    run = session.run("q")
+    fake.wait("said")
+    until(lambda: run.done)
+    events = list(run)
+    assert events[-1].subtype == "overflow"
+    assert session.ask("q2").result == "done"
+
+
+# --- cancel, close, drop
+
+
+def test_cancel_ends_the_turn_only(live):
+    """TurnCancelled, not the CLI's word for it; the session goes on."""
+    fake, session = live(began(), ready("on"), interrupted(), turn())
+    run = session.run("q")
+    fake.wait("on")
+    run.cancel()
+    run.cancel()
+    with pytest.raises(TurnCancelled):
+        run.result()
+    assert session.ask("q2").result == "done"
+
+
+def test_leaving_a_run_early(live):
+    """`with` interrupts what is unfinished and waits for its end: the next run sees no old event."""
+    _, session = live(began(), text("one"), interrupted(), turn(text("two"), answer="two"))
+    with session.run("q") as run:
+        for event in run:
+            if event.type == "text":
+                break
+    assert run.done
+    assert [event.text for event in session.run("q2") if event.type == "text"] == ["two"]
+
+
+def test_a_dropped_run_is_cancelled(live):
+    """As if it had been closed; the session goes on."""
+    fake, session = live(began(), ready("on"), interrupted(), turn())
+    run = session.run("q")
+    fake.wait("on")
+    del run
+    gc.collect()
+    until(lambda: "interrupt" in lines(fake))
+    until(lambda: session._turn() is None or session._turn().has_ended)
+    assert session.ask("q2").result == "done"
+
+
+def test_cancel_when_the_answer_is_there(live):
+    """The answer outweighs it."""
+    fake, session = live(began(), result("done"), ready("said"), wait_for("go"), turn())
+    run = session.run("q")
+    fake.wait("said")
+    until(lambda: run._channel.reducer.answer)
+    run.cancel()
+    assert run.result().result == "done"
+    fake.release("go")
+    assert session.ask("q2").result == "done"
+
+
+def test_cancel_that_the_cli_ignores(live, impatient):
+    """The session is ended in bounds; the run is cancelled."""
+    fake, session = live(began(), ready("on"), hang())
+    run = session.run("q")
+    fake.wait("on")
+    run.close()
+    with pytest.raises(TurnCancelled):
+        run.result()
+    until(lambda: session.closed)
+    until_gone(fake)
+
+
+def test_close_lets_the_cli_end(live):
+    """The input is closed, and the CLI ends by itself; TERM would cost the end of the transcript."""
+    fake, session = live(turn())
+    session.ask("q")
+    session.close()
+    assert session._channel.exit_code == 0
+    assert not fake.alive()
+    session.close()
+
+
+def test_close_in_the_middle_of_a_turn(live):
+    """The turn is cancelled, and the session closed."""
+    fake, session = live(began(), ready("on"), interrupted())
+    run = session.run("q")
+    fake.wait("on")
+    session.close()
+    with pytest.raises(TurnCancelled, match="session was closed"):
+        run.result()
+
+
+def test_close_of_a_cli_that_stays(live, graces):
+    """After the grace the ladder: bounded, whatever the CLI does."""
+    graces(term=0.1)
+    fake, session = live(ignore_term(), ready("on"), hang())
+    fake.wait("on")
+    session.close(grace=0.1)
+    assert session.closed
+    assert not fake.alive()
+
+
+def test_the_shorter_grace_of_two_closes(live, graces):
+    """Who has less time is not held up by who has more."""
+    graces(term=0.1)
+    fake, session = live(ready("on"), hang())
+    fake.wait("on")
+    patient = Background(session.close, 60.0)
+    until(lambda: session._channel.closing)
+    session.close(grace=0.1)
+    assert session.closed
+    patient.result()
+
+
+def test_a_closed_session(live):
+    """SessionClosedError for all that is asked of it; its facts stay readable."""
+    _, session = live(turn())
+    session.ask("q")
+    session.close()
+    for call in (lambda: session.run("q"), lambda: session.ask("q"), session.mcp_status, session.interrupt):
+        with pytest.raises(SessionClosedError):
+            call()
+    assert session.closed
+    assert session.session_id
+    assert list(session.events()) == []
+
+
+def test_a_dropped_session_ends(play):
+    """The last reference to it ends its process."""
+    fake = play(*expect_initialize(), read_stdin())
+    Client(cli_path=fake.path).session()
+    gc.collect()
+    until_gone(fake)
+
+
+def test_a_session_lives_as_long_as_its_run(play):
+    """A session whose variable is gone is not ended under its run."""
+    fake = play(*expect_initialize(), began(), ready("on"), wait_for("end"), ended(), read_stdin())
+    run = Client(cli_path=fake.path).session().run("q")
+    fake.wait("on")
+    gc.collect()
+    fake.release("end")
+    assert run.result().result == "done"
+    until_gone(fake)
+
+
+def test_close_frees_those_who_wait(live, graces):
+    """A request that waits fails when the session is closed on another thread."""
+    graces(term=0.1)
+    fake, session = live(wait_for_request("slow"), ready("asked"), hang())
+    asking = Background(session.request, "slow")
+    fake.wait("asked")
+    session.close(grace=0.1)
+    with pytest.raises(SessionClosedError):
+        asking.result()
+
+
+def test_client_close_ends_sessions(play, graces):
+    """Also one whose turn is on; nothing is left, and new ones are refused."""
+    graces(term=0.1)
+    fake = play(*expect_initialize(), began(), ready("on"), hang())
+    client = Client(cli_path=fake.path)
+    session = client.session()
+    run = session.run("q")
+    fake.wait("on")
+    client.close()
+    assert session.closed
+    with pytest.raises(TurnCancelled):
+        run.result()
+    with pytest.raises(ClientClosedError):
+        client.session()
+    session.close()
+
+
+# --- death
+
+
+def test_death_in_the_middle(live):
+    """ProcessError for the run that is on, SessionClosedError for a request that waits and for what comes after."""
+    _, session = live(began(), wait_for_request("slow"), to_stderr("out of memory\n"), die_by(signal.SIGKILL))
+    run = session.run("q")
+    asking = Background(session.request, "slow")
+    with pytest.raises(ProcessError, match="SIGKILL") as caught:
+        run.result()
+    assert "out of memory" in caught.value.stderr
+    with pytest.raises(SessionClosedError):
+        asking.result()
+    for call in (lambda: session.run("q"), session.mcp_status, session.interrupt):
+        with pytest.raises(SessionClosedError):
+            call()
+
+
+def test_run_right_after_death(live):
+    """Whoever tries again at once, while the end is being dealt with, is told: no run that never ends."""
+    for _ in range(20):
+        _, session = live(began(), die_by(signal.SIGKILL))
+        with pytest.raises(ProcessError):
+            session.ask("q")
+        with pytest.raises(SessionClosedError):
+            session.ask("q", timeout=DEADLINE)
+
+
+def test_a_turn_that_meets_the_end(live, monkeypatch):
+    """A turn that was put in when the reader had just looked for the last time still ends."""
+    _, session = live(began(), die_by(signal.SIGKILL))
+    late = []
+    over = _session_reader.SessionChannel.over
+
+    def slow_over(channel, terminal):
+        channel.gone = False  # as it was when `run` looked
+        late.append(session.run("too late"))
+        over(channel, terminal)
+
+    monkeypatch.setattr(_session_reader.SessionChannel, "over", slow_over)
+    with pytest.raises(ProcessError):
+        session.ask("q")
+    until(lambda: late)
+    with pytest.raises(ProcessError):
+        late[0].result(DEADLINE)
+
+
+def test_death_while_nobody_looks(live):
+    """The cause is told with what comes next."""
+    _, session = live(to_stderr("killed by the system\n"), exit_with(3))
+    until(lambda: session.closed)
+    with pytest.raises(SessionClosedError) as caught:
+        session.run("q")
+    assert isinstance(caught.value.__cause__, ProcessError)
+    assert caught.value.__cause__.exit_code == 3
+    assert "killed by the system" in str(caught.value.__cause__)
+
+
+# --- events
+
+
+def test_events_are_all_there_is(live):
+    """Also what came without a prompt: before the turn, and behind it."""
+    fake, session = live(wait_for("go"), text("nobody asked"), turn(text("mine")), text("later"), exit_with(0))
+    events = session.events()
+    fake.release("go")
+    assert session.ask("q").result == "done"
+    assert [event.text for event in events if event.type == "text"] == ["nobody asked", "mine", "later"]
+
+
+def test_two_listeners(live):
+    """Each gets everything, from when it began to listen."""
+    _, session = live(turn(text("a")), turn(text("b")), exit_with(0))
+    first = session.events()
+    session.ask("q")
+    second = session.events()
+    session.ask("q")
+    texts = [[event.text for event in events if event.type == "text"] for events in (first, second)]
+    assert texts == [["a", "b"], ["b"]]
+
+
+def test_events_end_with_the_session(live):
+    """The iterator ends when the session does, also for one that waits at that moment."""
+    _, session = live(turn(text("a")))
+    events = session.events()
+    reading = Background(lambda: [event.type for event in events])
+    session.ask("q")
+    session.close()
+    assert "text" in reading.result()
+
+
+def test_closing_events_wakes_its_reader(live):
+    """`close` from another thread; nothing is kept for it any more."""
+    _, session = live()
+    events = session.events()
+    reading = Background(list, events)
+    events.close()
+    assert reading.result() == []
+    assert not session._channel.listeners
+
+
+def test_dropped_events_are_not_kept(live):
+    """Nobody takes them, so nobody keeps them."""
+    _, session = live()
+    events = session.events()
+    del events
+    gc.collect()
+    assert not session._channel.listeners
+
+
+# --- slots
+
+
+def test_a_session_holds_a_slot(play, slots_free):
+    """From its start to its end, turns or not."""
+    fake = play(*expect_initialize(), turn(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    with client.session() as session:
+        assert slots_free(client) == 1
+        session.ask("q")
+        assert slots_free(client) == 1
+    assert slots_free(client) == 2
+
+
+def test_a_session_on_the_only_slot(play):
+    """On its thread nothing else could ever start: ConcurrencyError at once instead of waiting for ever."""
+    fake = play(*expect_initialize(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    with client.session():
+        for call in (lambda: client.run("q"), lambda: client.ask("q"), client.session, lambda: next(client.map(["q"]))):
+            with pytest.raises(ConcurrencyError, match="all 1 slots"):
+                call()
+    assert len(fake.calls) == 1
+
+
+def test_with_a_time_limit_one_may_wait(play):
+    """`slot_timeout` bounds it, so it is a SlotTimeoutError as anywhere."""
+    fake = play(*expect_initialize(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    with client.session(), pytest.raises(SlotTimeoutError):
+        client.run("q", slot_timeout=0.01)
+
+
+def test_another_thread_may_wait_for_the_slot(play, slots_free):
+    """The session's own thread can close it: no ConcurrencyError for others."""
+    fake = play(scripts=[[*expect_initialize(), read_stdin()], [init(), result("1")]])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    session = client.session()
+    asking = Background(client.ask, "q")
+    until(lambda: client._pool._line)
+    session.close()
+    assert asking.result().result == "1"
+    assert slots_free(client) == 1
+
+
+def test_a_thread_of_the_past_holds_nothing(play):
+    """A thread that gets the number of one that opened sessions and ended is another one."""
+    fake = play(scripts=[[*expect_initialize(), read_stdin()], [init(), result("1")]])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    opened = []
+    thread = threading.Thread(target=lambda: opened.append(client.session()))
+    thread.start()
+    thread.join()
+    asking = Background(client.ask, "q")
+    until(lambda: client._pool._line)
+    opened[0].close()
+    assert asking.result().result == "1"
+
+
+def test_with_a_run_among_the_slots_one_may_wait(play):
+    """Runs end by themselves, so a slot will come free."""
+    fake = play(scripts=[[*expect_initialize(), read_stdin()], [ready("on"), wait_for("end"), init(), result("1")]])
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    with client.session():
+        run = client.run("q")
+        fake.wait("on")
+        asking = Background(client.ask, "q2")
+        until(lambda: client._pool._line)
+        fake.release("end")
+        assert run.result().result == "1"
+        assert asking.result().result == "1"
+
+
+# --- clients, totals, pickling, fork
+
+
+def test_totals_count_turns_and_not_sessions(play):
+    """Each turn once, with its cost; a cancelled one as such."""
+    fake = play(*expect_initialize(), turn(), turn(), began(), ready("on"), interrupted(), read_stdin())
+    client = Client(cli_path=fake.path)
+    with client.session() as session:
+        session.ask("1")
+        session.ask("2")
+        run = session.run("3")
+        fake.wait("on")
+        run.close()
+    totals = client.totals
+    assert (totals.turns, totals.cancelled, totals.failures) == (3, 1, {"TurnCancelled": 1})
+    assert totals.cost_usd == pytest.approx(2 * 0.000204, abs=0.000204)
+
+
+def test_a_client_with_other_options(play):
+    """A session of `with_options` has them, and its slot is the same client's."""
+    fake = play(*expect_initialize(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    with client.with_options(model="haiku").session():
+        assert fake.calls[0].option("--model") == "haiku"
+        with pytest.raises(SlotTimeoutError):
+            client.run("q", slot_timeout=0)
+
+
+def test_a_session_cannot_be_pickled(live):
+    """A sentence says what to do instead."""
+    _, session = live()
+    with pytest.raises(TypeError, match="resume"):
+        pickle.dumps(session)
+
+
+def in_child(call) -> str:
+    """What `call` gives or raises in a forked child, as text."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            said = str(call())
+        except Exception as error:  # noqa: BLE001 - told to the parent
+            said = f"{type(error).__name__}: {error}"
+        try:
+            os.write(writing, said.encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        said = file.read().decode()
+    os.waitpid(pid, 0)
+    return said
+
+
+CHILD = {
+    "run": lambda s, r, e: s.run("x"),
+    "ask": lambda s, r, e: s.ask("x"),
+    "request": lambda s, r, e: s.mcp_status(),
+    "interrupt": lambda s, r, e: s.interrupt(),
+    "events": lambda s, r, e: s.events(),
+    "next event": lambda s, r, e: next(e),
+    "next of the run": lambda s, r, e: next(r),
+}
+
+
+@pytest.mark.parametrize("what", CHILD)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_after_a_fork(live, what):
+    """ConcurrencyError in the child; the parent's session is unharmed, its turn goes on."""
+    fake, session = live(began(), ready("on"), wait_for("end"), ended(), turn(answer="two"))
+    events = session.events()
+    run = session.run("q")
+    fake.wait("on")
+    assert in_child(lambda: CHILD[what](session, run, events)).startswith("ConcurrencyError: ")
+    fake.release("end")
+    assert run.result().result == "done"
+    assert session.ask("q2").result == "two"
+    events.close()
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "exit"])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_does_not_end_the_parents_session(live, how):
+    """Closing or dropping it there does nothing, nor does its copy of stdin keep the parent's CLI alive."""
+    _, session = live(turn())
+
+    def end():
+        if how == "close":
+            session.close()
+        elif how == "drop":
+            session.__del__()
+
+    assert in_child(end) == "None"
+    assert session.ask("q").result == "done"
+    session.close()
+    assert session._channel.exit_code == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_living_child_does_not_hold_the_stdin(live):
+    """The parent's end of input comes although a forked child lives on."""
+    _, session = live()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until the parent is done
+        os._exit(0)
+    session.close(grace=DEADLINE)
+    assert session._channel.exit_code == 0
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(pid, 0)
+
+
+def test_the_end_of_the_host_ends_the_session(play):
+    """A program that ends with an open session leaves no process behind."""
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    fake = play(*expect_initialize(), ready("on"), read_stdin(), hang())
+    code = (
+        "import sys; from claude_cli_client import Client\n"
+        f"session = Client(cli_path={str(fake.path)!r}).session()\nprint(session.pid)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        cwd=Path(_session_reader.__file__).parents[1],
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert not is_running(int(done.stdout))
+
+
+# --- what callbacks raise
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("where", ["can_use_tool", "hook"])
+def test_what_must_not_be_swallowed_rises_in_the_consumer(live, error, where):
+    """SystemExit and KeyboardInterrupt of a callback: the CLI gets its denial, the turn's consumer the exception."""
+
+    def callback(_):
+        raise error
+
+    steps = ask_permission("Bash") if where == "can_use_tool" else call_hook("hook_1", "PreToolUse")
+    given = {"can_use_tool": callback} if where == "can_use_tool" else {"hooks": {"PreToolUse": callback}}
+    fake, session = live(began(), *steps, ready("answered"), interrupted(in_tool=True), turn(), **given)
+    run = session.run("q")
+    with pytest.raises(type(error)):
+        run.result()
+    fake.wait("answered")
+    run.close()
+    assert session.ask("q2").result == "done"
+
+
+# --- nothing is left
+
+
+def give_up(session):
+    with pytest.raises(TimeoutError):
+        session.request("x", timeout=0.01)
+
+
+WAYS = {
+    "used and closed": ([turn(), read_stdin()], lambda s: (s.ask("q"), s.close())),
+    "closed at once": ([read_stdin()], lambda s: s.close()),
+    "dropped": ([read_stdin()], lambda s: None),
+    "dropped in a turn": ([began(), hang()], lambda s: s.run("q") and None),
+    "closed in a turn": ([began(), interrupted()], lambda s: (s.run("q"), s.close(0.3))),
+    "killed": ([began(), die_by(signal.SIGKILL)], lambda s: s.run("q").error()),
+    "killed at idle": ([die_by(signal.SIGKILL)], lambda s: until(lambda: s.closed)),
+    "a deaf one": ([ignore_term(), hang()], lambda s: s.close(0.0)),
+    "a request given up": ([hang()], lambda s: give_up(s)),
+    "a run given up": ([began(), hang()], lambda s: s.run("q", timeout=0.01).cancel()),
+    "two closers": ([hang()], lambda s: (Background(s.close, 0.01), s.close(0.01))),
+}
+MANY = int(os.environ.get("CLAUDE_CLI_CLIENT_TEST_SESSIONS", "33"))
+
+
+def test_many_sessions_leave_nothing(play, impatient, slots_free):
+    """Opened, used and broken in all ways: no process, thread, descriptor, file or slot is left."""
+    fakes = {name: play(*expect_initialize(), *steps) for name, (steps, _) in WAYS.items()}
+    for _, (name, (_, use)) in zip(range(MANY), itertools.cycle(WAYS.items()), strict=False):
+        client = Client(cli_path=fakes[name].path)
+        use(client.session())
+        gc.collect()
+        until(lambda client=client: slots_free(client) == 4, f"the slot of a session that was {name}")
+    for fake in fakes.values():
+        fake.wait_gone()
+
+
+def test_many_sessions_at_once_leave_nothing(play, impatient, slots_free):
+    """Twelve threads, each with sessions of its own that end in their own way."""
+    fakes = {name: play(*expect_initialize(), *steps) for name, (steps, _) in WAYS.items()}
+    clients = {name: Client(cli_path=fake.path, max_concurrent=12) for name, fake in fakes.items()}
+
+    def use(name):
+        WAYS[name][1](clients[name].session())
+        gc.collect()
+
+    for one in [Background(use, name) for name in WAYS]:
+        one.result(60)
+    for name, client in clients.items():
+        until(lambda client=client: slots_free(client) == 12, name)
+    for fake in fakes.values():
+        fake.wait_gone()
+
+
+def test_the_speed_of_a_turn(live):
+    """Between the result and its delivery nothing waits for a timer: 50 turns in well under 50 settling times."""
+    _, session = live(repeat(50, turn()))
+    began_at = time.monotonic()
+    for _ in range(50):
+        session.ask("q")
+    assert time.monotonic() - began_at < 50 * _session_reader._SETTLE / 2
+
+
+def test_reply_answers_the_last_request(live):
+    """The fake's own machinery: `wait_for_line` in a turn does not change what `reply` answers."""
+    _, session = live(wait_for_request("a"), wait_for_line({"type": "user"}), reply({"b": 1}))
+    asking = Background(session.request, "a")
+    until(lambda: session._duplex._waiters)
+    session.run("q").cancel()
+    assert asking.result() == {"b": 1}
