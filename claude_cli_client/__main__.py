@@ -324,7 +324,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print each event as a JSON object on a line")
     parser.add_argument("--data", action="store_true", help="with --json: also the CLI's own line, as 'data'")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress line")
-    parser.add_argument("--simulate", action="store_true", help="a simulated CLI: no account, no model, no cost")
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="a simulated CLI: no account, no model, no cost; the prompt can steer it with words like "
+        "[[fail: 429]] or [[slow: 5]], see claude_cli_client.testing.SimulatedCLI",
+    )
     parser.add_argument("--unset-env", action="append", metavar="NAME", help="remove a variable for the CLI")
     for title, rows in _FLAGS:
         group = parser.add_argument_group(title)

@@ -108,6 +108,9 @@ class Channel:
         # Taken at the start, given back by `release`.
         self.folder = PrivateFolder(launch.run_id)
         self.sinks: Sinks | None = None
+        # To be logged when everybody has been told: a handler may block.
+        self.remarks: list[str] = []
+        self.faults: list[str] = []  # of ours
         self._claim = threading.Lock()
         self._era = _fork.era
 
@@ -209,15 +212,19 @@ class Channel:
         try:
             self.on_end(self, terminal)  # gives the slot back, before the consumer can know
         except BaseException as error:  # noqa: BLE001 - whoever waits must be woken
-            _log.error("while ending a run: %s", type(error).__name__)
+            self.faults.append(f"while ending a run: {type(error).__name__}")
         if terminal is not None:
             self.events.put((0, [terminal]))
         self.events.put(None)
         self.ended.open()
+        for remark in self.remarks:
+            _log.warning("%s", remark)
+        for fault in self.faults:
+            _log.error("%s", fault)
 
     def release(self) -> None:
         """Give back what a start takes. By the reader, or where none came to be."""
         self.wake.close()
         self.folder.remove()
         if self.sinks is not None:
-            self.sinks.finish(SINK_GRACE)
+            self.remarks += self.sinks.finish(SINK_GRACE)

@@ -68,6 +68,14 @@ def descendants(pid: int) -> list[Found]:
     return found
 
 
+def tools_of(pid: int) -> list[Found]:
+    """The descendants; none where the process table cannot be read: out of descriptors, say."""
+    try:
+        return descendants(pid)
+    except OSError:
+        return []
+
+
 def kill(found: Iterable[Found]) -> None:
     """SIGKILL each of these, if it is still the process that was found."""
     checks = {pid: functools.partial(_started_at, pid, started) for pid, started in found}

@@ -53,8 +53,14 @@ _SIGNALS: Final = {
 
 def explain(argv0: str, error: OSError) -> tuple[str, bool]:
     """What went wrong when `argv0` was executed, and whether trying again can help."""
-    if error.filename is not None and os.fsdecode(error.filename) != argv0:
-        return _folder(os.fsdecode(error.filename), error), False
+    named = "" if error.filename is None else os.fsdecode(error.filename)
+    if named not in ("", argv0):
+        if error.errno in _SENTENCES:
+            sentence, retryable = _SENTENCES[error.errno]
+            return f"cannot start {argv0}: {sentence} ({named})", retryable
+        if os.sep not in named:  # a first word of command_prefix, looked up on PATH
+            return f"cannot start {named}: there is no such program on PATH", False
+        return _folder(named, error), False
     look = _LOOKS.get(error.errno or 0)
     found = look(argv0) if look else ""
     if found:

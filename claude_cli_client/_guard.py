@@ -27,7 +27,7 @@ import os
 import subprocess
 import threading
 
-from . import _fork, _log
+from . import _fork
 from ._process import anonymous_file, temporary_base
 from .options import MARKER
 
@@ -148,10 +148,10 @@ _places: dict[str, int] = {}  # where each run's record stands
 _free: list[int] = []
 
 
-def begin(run_id: str, pgid: int = 0, start: str = "") -> None:
-    """Note a run for the guard, which is started or replaced if need be."""
+def begin(run_id: str, pgid: int = 0, start: str = "") -> OSError | None:
+    """Note a run for the guard, which is started or replaced if need be; what prevented it."""
     if os.environ.get(SWITCH) == "0":
-        return
+        return None
     record = f"{run_id} {pgid} {start or 0}".ljust(_RECORD - 1).encode() + b"\n"
     with _lock:
         problem = None if pgid or _is_running() else _start()
@@ -160,8 +160,7 @@ def begin(run_id: str, pgid: int = 0, start: str = "") -> None:
             if place is None:
                 place = _places[run_id] = _free.pop() if _free else len(_places)
             problem = _note(record, place) or problem
-    if problem is not None:  # told here: user code (a logging handler) must not run under our locks
-        _log.warning("no guard could be started: %s", problem)
+    return problem
 
 
 def end(run_id: str) -> None:

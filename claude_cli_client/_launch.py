@@ -116,7 +116,11 @@ def _stream(options: Mapping[str, Any], content: str | Sequence[Mapping[str, Any
 
 def environment(options: Mapping[str, Any], run_id: str = "") -> dict[str, str]:
     """The environment of a CLI with these options."""
-    return build_env(options, os.environ, run_id)
+    while True:
+        try:
+            return build_env(options, dict(os.environ), run_id)
+        except (KeyError, RuntimeError):  # another thread changed it in the middle of the copy
+            continue
 
 
 def _find_files(options: Mapping[str, Any], cwd: str | None) -> None:

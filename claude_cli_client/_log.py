@@ -14,20 +14,32 @@ if TYPE_CHECKING:
 
 
 def warning(message: str, *values: object) -> None:
-    _logger().warning(message, *values)
+    _say("warning", message, *values)
 
 
 def error(message: str, *values: object) -> None:
-    _logger().error(message, *values)
+    _say("error", message, *values)
 
 
-def each(*steps: Callable[[], object]) -> None:
-    """Do every step, whatever the ones before it do, and log what failed: somebody waits for the end."""
+def _say(level: str, message: str, *values: object) -> None:
+    """Never raises: a handler that fails, or no descriptor to import `logging` with, must not keep a
+    run from its end. Whoever logs on a reader's thread does it when everybody has been told: a
+    handler may block."""
+    try:
+        getattr(_logger(), level)(message, *values)
+    except Exception:  # noqa: BLE001 - there is nobody left to tell
+        return
+
+
+def each(*steps: Callable[[], object]) -> list[str]:
+    """Do every step, whatever the ones before it do; what failed. Somebody waits for the end."""
+    faults = []
     for step in steps:
         try:
             step()
         except BaseException as fault:  # noqa: BLE001 - the next steps must run
-            error("while ending a run: %s", type(fault).__name__)
+            faults.append(f"while ending a run: {type(fault).__name__}")
+    return faults
 
 
 def _logger() -> logging.Logger:

@@ -42,6 +42,8 @@ def open_session(
             channel.start()
         except OSError as error:
             raise start_error(launch.cli_path, error) from error
+        except RuntimeError as error:  # "can't start new thread"
+            raise StartError(f"cannot start {launch.cli_path}: {error}", retryable=True) from error
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
         _await(channel, waiter, setting(options, "start_timeout"))
         return session

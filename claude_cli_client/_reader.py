@@ -15,6 +15,7 @@ up after `_GONE`; the end of the leader to a bounded drain. Nothing leads up aga
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import select
@@ -34,7 +35,8 @@ from .events import Event
 EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
 _GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
 _DRAIN: Final = 0.5  # from the leader's end to the end of its pipes, where somebody else holds them
-_DRAIN_READS: Final = 8192  # a stranger that writes for ever must not keep us
+_DRAIN_TIME: Final = 0.2  # for what already stands in the pipes: a stranger may write for ever
+_EVENT: Final = 300  # bytes that the smallest event takes, whatever its line
 _BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
 _STDERR_TAIL: Final = 65536
 _STDERR_LINE: Final = 1 << 20
@@ -50,7 +52,7 @@ def read(channel: Channel, kind: type[Reader]) -> None:
         channel.wake.open()
         reader = kind(channel)
     except BaseException as error:  # noqa: BLE001 - handed to the caller of `start`
-        _log.each(channel.release, lambda: _guard.end(channel.launch.run_id))
+        channel.faults += _log.each(channel.release, lambda: _guard.end(channel.launch.run_id))
         channel.over(None)
         channel.started.put(error)
         return
@@ -102,13 +104,13 @@ class Reader:
             from ._sinks import Sinks
 
             channel.sinks = Sinks(f"claude-{launch.run_id[:8]}-sinks", launch.max_buffered_bytes)
-        _guard.begin(launch.run_id)
+        self._note_guard()
         stdin = launch.prompt if launch.duplex is None else None
         process = Process(argv, env=env, cwd=launch.cwd, stdin=stdin, wake=channel.wake.set)
         channel.pid = process.pid
         threading.current_thread().name = f"claude-{process.pid}-reader"
         try:
-            _guard.begin(launch.run_id, process.pid, _cleanup.start_time(process.pid))
+            self._note_guard(process.pid, _cleanup.start_time(process.pid))
             if launch.duplex is not None:
                 launch.duplex.on_risen = channel.events.put
                 reducer = channel.reducer
@@ -119,14 +121,18 @@ class Reader:
             raise
         return process
 
+    def _note_guard(self, pid: int = 0, start: str = "") -> None:
+        problem = _guard.begin(self._launch.run_id, pid, start)
+        if problem is not None:  # no sh, no processes left: the run goes on without this net
+            self._channel.remarks.append(f"no guard could be started: {problem}")
+
     def run(self) -> None:
         try:
             self._read()
         except BaseException as error:  # noqa: BLE001 - a fault of ours or no memory: it still ends properly
-            _log.error("the reader of a run failed: %s", type(error).__name__)
-            self._stop("process", f"the client failed while reading: {error!r}")
-            self._kill()
-            self._process.await_end(_GONE)
+            stop = functools.partial(self._stop, "process", f"the client failed while reading: {error!r}")
+            faults = _log.each(stop, self._kill, lambda: self._process.await_end(_GONE))
+            self._channel.faults += [f"the reader of a run failed: {type(error).__name__}", *faults]
         self._end()
 
     def _read(self) -> None:
@@ -174,7 +180,7 @@ class Reader:
                 size += len(line.head)
                 events.append(line.event())
             else:
-                size += len(line)
+                size += max(len(line), _EVENT)
                 events += parse(line, self._channel.odd, self._control)
         self._take_notice(events, size)
 
@@ -350,7 +356,7 @@ class Reader:
         if self._duplex is not None:
             self._duplex.release()  # callbacks first: the CLI waits for them
         # Now, while the parent links are there: what the CLI leaves behind when it ends has lost them.
-        self._below = _cleanup.descendants(self._process.pid)
+        self._below = _cleanup.tools_of(self._process.pid)
         self._process.signal_group(TERM)
         self._set(kill=monotonic() + self._channel.grace)
 
@@ -360,7 +366,7 @@ class Reader:
             return
         self._killed = True
         self._unset("kill")
-        self._below += _cleanup.descendants(self._process.pid)
+        self._below += _cleanup.tools_of(self._process.pid)
         self._process.signal_group(KILL)
         _cleanup.kill(self._below)
         self._set(gone=monotonic() + _GONE)
@@ -373,7 +379,8 @@ class Reader:
 
     def _end(self) -> None:
         """Deal with what is left, reap, give back, say how it ended."""
-        _log.each(self._end_process, self._drain, self._reap, self._flush, self._release)
+        steps = (self._end_process, self._drain, self._reap, self._flush, self._release)
+        self._channel.faults += _log.each(*steps)
         try:
             terminal = self._terminal_event()
         except BaseException as error:  # noqa: BLE001 - no memory, say: there must be an end all the same
@@ -401,19 +408,16 @@ class Reader:
         """Take what already stands in the pipes. Nobody writes any more but strangers: no waiting."""
         self._poller = poller = select.poll()
         readers = {self._process.stdout: self._on_stdout, self._process.stderr: self._on_stderr}
-        for fd in readers:
-            if fd >= 0:
-                poller.register(fd, _READABLE)
-        for _ in range(_DRAIN_READS):
-            ready = poller.poll(0)
-            if not ready:
-                return
+        for fd in filter(lambda fd: fd >= 0, readers):
+            poller.register(fd, _READABLE)
+        until = monotonic() + _DRAIN_TIME
+        while (ready := poller.poll(0)) and monotonic() < until:
             for fd, _ in ready:
                 readers[fd]()
 
     def _reap(self) -> None:
         if not self._process.reap():
-            _log.warning("process %d does not end; it is reaped later", self._channel.pid)
+            self._channel.remarks.append(f"process {self._channel.pid} does not end; it is reaped later")
             _cleanup.late.append(self._process)
         self._channel.exit_code = self._process.exit_code
 
@@ -424,17 +428,14 @@ class Reader:
         self._give_stderr(self._stderr_cutter.end())
 
     def _release(self) -> None:
-        _log.each(self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)
+        steps = (self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)
+        self._channel.faults += _log.each(*steps)
 
     def _terminal_event(self) -> Event:
         refusal = self._duplex.refusal if self._duplex is not None else ""
         sentence = self._sentence or refusal or how_it_ended(self._channel.exit_code, self._channel.stderr)
-        oversize = self._reducer.oversize
-        if oversize is not None and self._subtype == "process":
-            sentence += (
-                f"; a line was longer than max_line_bytes={self._launch.max_line_bytes} "
-                f"and may have been the result ({oversize.text[:60]}...)"
-            )
+        if self._subtype == "process":
+            sentence += self._reducer.lost_line(self._launch.max_line_bytes)
         return self._reducer.end(self._subtype, sentence, self._channel.exit_code)
 
 

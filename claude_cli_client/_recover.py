@@ -25,8 +25,11 @@ _NO_JSON: Final = (ValueError, StopIteration, RecursionError)
 
 # Quotes inside of JSON strings are escaped, so these can only be real keys and values.
 _MARKS: Final = ('"type":"result"', '"subtype":"', '"session_id":"')
-_KEY: Final = re.compile(r'\s*[{,]\s*"(\w+)":')
-_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+# None of these may look at a text twice: a line can be huge, and `re` holds up every thread. So blanks
+# are bounded, and a string that does not end is one token.
+_KEY: Final = re.compile(r'\s{0,64}[{,]\s{0,64}"(\w{1,64})":')
+_NEXT_KEY: Final = re.compile(r'[{,]\s{0,64}"(\w{1,64})":')
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _SCALAR_END: Final = re.compile(r"[,}\]]")
 # Each failure costs a look at the rest of the line, which may be huge.
 _MAX_FAILURES: Final = 50
@@ -61,7 +64,7 @@ def _field_by_field(text: str) -> Json | None:
             if text.startswith("}", at):  # closed too early: what was read may have been nested
                 doubtful, certain = {**doubtful, **certain}, {}
             found = doubtful
-            match = _KEY.search(text, at)
+            match = _NEXT_KEY.search(text, at)
             if match is None:
                 break
         key, at = match[1], match.end()

@@ -71,6 +71,13 @@ class Reducer:
         """Whether something is going on: a turn (also one that a task's end began), or a task."""
         return self._in_turn or bool(self.open_tasks)
 
+    def lost_line(self, limit: int) -> str:
+        """To be added to the sentence of a turn without a result: a line that may have been it."""
+        if self.oversize is None:
+            return ""
+        shown = self.oversize.text[:60]
+        return f"; a line was longer than max_line_bytes={limit} and may have been the result ({shown}...)"
+
     @property
     def text(self) -> str:
         """The text blocks of the last message of the main turn, joined."""

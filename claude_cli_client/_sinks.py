@@ -41,15 +41,17 @@ class Sinks:
         self._given += size
         self._items.put((sink, item, size))
 
-    def finish(self, seconds: float) -> None:
-        """No more items; wait until all are taken, at most so long."""
+    def finish(self, seconds: float) -> list[str]:
+        """No more items; wait until all are taken, at most so long. What there is to log."""
+        remarks = []
         self._items.put(None)
         if not self._done.wait(seconds):
-            _log.warning("a sink did not take all lines within %s s; the run ends without it", seconds)
+            remarks.append(f"a sink did not take all lines within {seconds} s; the run ends without it")
         else:
             self._thread.join(1.0)  # it has only to return
         if self._dropped:
-            _log.warning("%d lines were not given to a sink that was too slow", self._dropped)
+            remarks.append(f"{self._dropped} lines were not given to a sink that was too slow")
+        return remarks
 
     def _main(self) -> None:
         # One blocking call. It ends with the mark that `finish` puts, on every path of the reader.

@@ -141,7 +141,8 @@ class Run(Iterator[Event]):
     def iter_text(self) -> TextIterator:
         """The answer's text as it comes: deltas where there are any, else whole blocks.
 
-        Of the main turn only, not of subagents. What a broken stream voided (`retracted`) has been
+        Of the main turn only, not of subagents. Never raises for a turn that failed, it only ends:
+        call `result()` after it, which raises then. What a broken stream voided (`retracted`) has been
         given out already: who cannot live with that takes the text from `result()`.
         """
         return TextIterator(self)

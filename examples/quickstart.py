@@ -26,13 +26,15 @@ def main() -> None:
 
     # `run` returns at once and gives you the events as they come. Nothing but reading is allowed
     # here, so this is safe to try anywhere.
-    for event in client.run("Name the three longest source files.", tools=["Read", "Glob", "Grep"]):
+    run = client.run("Name the three longest source files.", tools=["Read", "Glob", "Grep"])
+    for event in run:
         if event.type == "tool_use":
             print(f"[{event.tool_name}]")
         elif event.type == "text":
             print(event.text)
         elif event.is_terminal:
             print(f"-- {event.num_turns} steps, {event.duration_ms} ms, {event.cost_usd} USD")
+    run.result()  # the loop never raises for a turn that failed; this does
 
 
 if __name__ == "__main__":

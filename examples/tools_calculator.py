@@ -73,15 +73,15 @@ def main() -> int:
         allowed_tools=[f"mcp__calculator__{name}" for name in calculator.tools],  # they run unasked
     )
     try:
-        for event in client.run(prompt):
+        run = client.run(prompt)
+        for event in run:
             if event.type == "tool_use":
                 print(f"{event.tool_name}({event.tool_input})")
             elif event.type == "tool_result":
                 print(f"  {'error: ' if event.is_tool_error else ''}{event.text}")
             elif event.type == "text":
                 print(event.text)
-            elif event.is_terminal and event.is_error:
-                return 1
+        run.result()  # the loop never raises for a turn that failed; this does
     except ClaudeError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

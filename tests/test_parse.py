@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 import typing
 
 import captures
@@ -1052,3 +1053,16 @@ def test_a_damaged_line_with_an_object_like_a_result():
     raw = message("assistant", [{"type": "tool_use", "id": "t", "name": "X", "input": {**DECOY}}])
     events, _ = odd(raw[:-1])
     assert [event.type for event in events] == []
+
+
+@pytest.mark.parametrize(
+    "filler",
+    [" " * 200_000, '\\"' * 100_000, '{"' * 50_000, '[{,"a' * 40_000, "\\" * 99_999],
+    ids=["blanks", "quotes", "openings", "mixed", "backslashes"],
+)
+def test_a_damaged_result_takes_time_in_proportion(filler):
+    """However unlucky the damage, the line is looked at once: nobody else runs meanwhile."""
+    line = '{"type":"result","subtype":"success","session_id":"s","result":"' + filler
+    began = time.perf_counter()
+    parsed(line.encode())
+    assert time.perf_counter() - began < 2.0

@@ -21,6 +21,7 @@ from claude_cli_client import (
     ClaudeError,
     Client,
     ClientClosedError,
+    StartError,
     TurnCancelled,
     _channel,
     _cleanup,
@@ -230,7 +231,7 @@ def test_a_start_that_never_began_closes_its_descriptors(
     with monkeypatch.context() as patch:
         patch.setattr(_channel.threading.Thread, "start", refuse)
         for _ in range(100):
-            with pytest.raises(RuntimeError, match="new thread"):
+            with pytest.raises(StartError, match="new thread"):
                 client.run("x", slot_timeout=0)
     gc.collect()
     assert len(os.listdir("/dev/fd")) == len(before)

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import claude_cli_client
-from claude_cli_client import Client, Event, HookCall, Session, __main__, errors, events
+from claude_cli_client import (
+    ClaudeError,
+    Client,
+    Event,
+    HookCall,
+    Run,
+    Session,
+    __main__,
+    _fake_simulation,
+    errors,
+    events,
+    testing,
+)
 from claude_cli_client._hook_events import HOOK_EVENTS, SPECIFIC, TOP
 from claude_cli_client.options import DEFAULTS, PermissionMode, RunOptions
-from claude_cli_client.testing import SimulatedCLI
+from claude_cli_client.testing import FakeCLI, SimulatedCLI, hang, init
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 LIMITS = ("timeout", "idle_timeout", "start_timeout", "slot_timeout")
-MARKED = "<!-- compiled only: needs "
+MARK = re.compile(r"<!-- needs (flask|django) -->\n")
+SDK = "Coming from claude-agent-sdk (the official Python SDK)"
 
 
 def blocks() -> list[Any]:
-    """Each Python block, with the line it begins at and whether it is marked as one that cannot run here."""
+    """Each Python block, with the line it begins at and the framework it needs, "" for none."""
     found = re.finditer(r"^(<!-- [^\n]* -->\n)?```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     places = ((block, README.count("\n", 0, block.start(2)) + 1) for block in found)
     return [
-        pytest.param(block[2], line, (block[1] or "").startswith(MARKED), id=f"line {line}") for block, line in places
+        pytest.param(block[2], line, MARK.fullmatch(block[1])[1] if block[1] else "", id=f"line {line}")
+        for block, line in places
     ]
+
+
+def framework_block(framework: str, part: str) -> dict[str, Any]:
+    """The names that the block with this text in it defines. Skips where the framework is not installed."""
+    pytest.importorskip(framework, reason=f"{framework} is not installed")
+    (found,) = (param.values for param in blocks() if param.values[2] == framework and part in param.values[0])
+    space: dict[str, Any] = {"__name__": "readme"}
+    exec(compile("\n" * (found[1] - 1) + found[0], "README.md", "exec"), space)
+    return space
 
 
 def section(title: str) -> str:
@@ -46,12 +72,12 @@ def words(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize(("source", "line", "compiled_only"), blocks())
-def test_python_runs(source, line, compiled_only, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("source", "line", "framework"), blocks())
+def test_python_runs(source, line, framework, tmp_path, monkeypatch, capsys):
     """On the simulated CLI, each block for itself; its test functions are called too."""
     code = compile("\n" * (line - 1) + source, "README.md", "exec")
-    if compiled_only:
-        return
+    if framework:
+        return  # run below, where it is installed
     with SimulatedCLI() as cli:
         monkeypatch.setenv("CLAUDE_CLI_PATH", str(cli.path))
         monkeypatch.chdir(tmp_path)
@@ -59,7 +85,7 @@ def test_python_runs(source, line, compiled_only, tmp_path, monkeypatch, capsys)
         exec(code, space)
         tests = [value for name, value in space.items() if name.startswith("test_")]
         for test in tests:
-            test()
+            test(**({"monkeypatch": monkeypatch} if "monkeypatch" in inspect.signature(test).parameters else {}))
         space.clear()
         assert tests or capsys.readouterr().out or cli.calls, "the block did nothing"
 
@@ -129,6 +155,63 @@ def test_all_errors():
     assert found == {name: getattr(errors, name).__bases__[0].__name__ for name in errors.__all__}
 
 
+def test_all_of_client_and_run():
+    """Each public name of the two classes is in its table."""
+    for rows, owner in zip(tables(section("Client and Run")), (Client, Run), strict=True):
+        public = {name for name in vars(owner) if not name.startswith("_")}
+        assert {re.match(r"\w+", name)[0] for row in rows for name in words(row[0])} == public
+
+
+def faked_errors() -> list[Any]:
+    return [pytest.param(*row, id=row[0]) for row in tables(section("Testing your code"))[0]]
+
+
+@pytest.mark.parametrize(("error", "script", "options"), faked_errors())
+def test_each_script_fakes_its_error(error, script, options):
+    """The script is played, with the options beside it."""
+    (source,) = words(script)
+    given = eval(f"dict({''.join(words(options))})")
+    with FakeCLI(eval(source, {**vars(testing), "signal": signal})) as fake, pytest.raises(ClaudeError) as caught:
+        Client(cli_path=fake.path).ask("Hello", **given)
+    name, *kind = words(error)
+    assert type(caught.value).__name__ == name
+    if kind:
+        assert [caught.value.kind] == kind
+    if name == "ProcessError":
+        assert caught.value.retryable == error.endswith("retryable")
+
+
+def test_the_other_fakes():
+    """Those that stand in the text behind the table."""
+    with pytest.raises(errors.CLINotFoundError):
+        Client(cli_path="/nowhere/claude").ask("Hello")
+    with FakeCLI([init(), hang()]) as fake:
+        client = Client(cli_path=fake.path, max_concurrent=1)
+        run = client.run("Hello")
+        with pytest.raises(errors.SlotTimeoutError):
+            client.run("Hello", slot_timeout=0.1)
+        run.cancel()
+        with pytest.raises(errors.TurnCancelled):
+            run.result()
+
+
+def test_all_cues_of_the_simulated_cli():
+    """The table, the docstring and the program itself know the same."""
+    cue = re.compile(r"\[\[(\w+)")
+    shown = [cue.match(word)[1] for row in tables(section("Testing your code"))[1] for word in words(row[0])]
+    assert len(shown) == len(set(shown))
+    assert set(shown) == set(cue.findall(SimulatedCLI.__doc__))
+    known = re.search(r"\(([a-z|]+)\)", _fake_simulation._CUE.pattern)[1]
+    assert set(shown) == {*known.split("|"), "call"}
+
+
+def test_the_speed_that_is_promised():
+    """The first page says what the table says of parsing."""
+    (rows,) = tables(section("Speed"))
+    ratios = [float(row[4]) for row in rows if "CPU per event" in row[0]]
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} times the CPU" in README
+
+
 def test_all_of_a_session():
     """Each public name of `Session` is in its table."""
     (rows, _) = tables(section("Sessions"))
@@ -151,7 +234,7 @@ def test_all_hook_events():
 
 def test_all_exit_codes():
     """The same as `--help` shows."""
-    (rows,) = tables(section("The program"))
+    rows = tables(section("The program"))[-1]
     shown = {int(code) for row in rows for code in re.findall(r"\b\d+\b", " ".join(row))}
     assert shown == {int(code) for code in re.findall(r"(?:^|; ) *(\d+) ", __main__._EXIT_CODES, re.MULTILINE)}
 
@@ -166,13 +249,13 @@ def test_names_of_the_other_sdks_lead_to_ours():
         *dir(Session),
     }
     known |= {*dir(claude_cli_client), "result", "run", "result()", *events.TEXT.split(), events.TOOL_USE}
-    for title in ("Coming from the Go SDK", "Coming from the official SDK"):
+    for title in ("Coming from the Go client", SDK):
         (rows,) = tables(section(title))
         for row in rows:
             for word in words(row[1]):
                 name = re.match(r"(?:for event in client\.|client\.|session\.|run\.|logging\.)?(\w*)", word)[1]
                 assert name in known or name in {"cancel", "getLogger"}, word
-    same = section("Coming from the official SDK").partition("| There")[0]
+    same = section(SDK).partition("| There")[0]
     assert [name for name in words(same) if name not in known] == []
 
 
@@ -198,3 +281,98 @@ def test_names_in_code_exist():
     for owner, name in re.findall(rf"\b({'|'.join(owners)})\.([a-z_]+)\b", README):
         known = {*dir(owners[owner]), *getattr(owners[owner], "__dataclass_fields__", ()), "args"}
         assert name in known or name in inspect.signature(owners[owner]).parameters, f"{owner}.{name}"
+
+
+# --- the web examples, for real
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    with SimulatedCLI() as cli:
+        monkeypatch.setenv("CLAUDE_CLI_PATH", str(cli.path))
+        yield cli
+
+
+@pytest.fixture
+def django():
+    """Django with the settings that a view needs, once in a process."""
+    pytest.importorskip("django", reason="django is not installed")
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(ALLOWED_HOSTS=["*"], DATABASES={}, USE_TZ=True)
+
+
+def test_every_framework_block_is_run_here():
+    """One of Flask, and of Django the views and the wrapper of callbacks."""
+    assert sorted(param.values[2] for param in blocks() if param.values[2]) == ["django", "django", "flask"]
+
+
+def test_flask(simulated, monkeypatch):
+    """An answer, a turn that fails while it is streamed, and what cannot be started."""
+    browser = framework_block("flask", "Flask(__name__)")["app"].test_client()
+    answer = browser.get("/answer?q=Say+hello")
+    assert (answer.status_code, answer.mimetype) == (200, "text/plain")
+    assert answer.text.endswith("Say hello")
+    failed = browser.get("/answer?q=[[fail:+529]]")
+    assert (failed.status_code, failed.text.startswith("\n[API Error: 529")) == (200, True)
+    assert browser.get("/answer?q=").status_code == 400
+    assert browser.head("/answer?q=[[hang]]").status_code == 200
+    simulated.wait_gone()  # a generator that was never begun has ended its run
+    monkeypatch.setenv("CLAUDE_CLI_PATH", "/nowhere/claude")
+    assert browser.get("/answer?q=Hello").status_code == 502
+
+
+def test_flask_when_the_browser_goes_away(simulated):
+    """The server closes the generator, and the CLI ends."""
+    browser = framework_block("flask", "Flask(__name__)")["app"].test_client()
+    with browser.get("/answer?q=[[plain]]+[[slow:+50]]+Hello", buffered=False) as answer:
+        assert next(iter(answer.response))
+        assert simulated.alive()
+    simulated.wait_gone()
+
+
+def test_django_views(simulated, django, monkeypatch):
+    """An answer and its stream, failures before and while they come."""
+    from django.test import RequestFactory
+
+    space = framework_block("django", "StreamingHttpResponse")
+    get = RequestFactory().get
+
+    def stream(prompt: str) -> str:
+        return b"".join(space["stream"](get("/", {"q": prompt})).streaming_content).decode()
+
+    assert b"Say hello" in space["summary"](get("/", {"q": "Say hello"})).content
+    assert stream("Say hello").endswith("Say hello")
+    assert stream("[[fail: 529]]").startswith("\n[API Error: 529")
+    for view in (space["summary"], space["stream"]):
+        assert view(get("/")).status_code == 400
+    assert space["summary"](get("/", {"q": "[[fail: 529]]"})).status_code == 503
+    assert space["summary"](get("/", {"q": "[[fail: 401]]"})).status_code == 502
+    monkeypatch.setenv("CLAUDE_CLI_PATH", "/nowhere/claude")
+    assert space["stream"](get("/", {"q": "Hello"})).status_code == 502
+
+
+def test_django_connections_around_callbacks(simulated, django, monkeypatch):
+    """The wrapper is entered around the tool; the model of a shop stands in for one of the database's."""
+
+    class Article:
+        stock = 7
+
+        @classmethod
+        def get(cls, name: str) -> Article:
+            assert name == "pen"
+            return cls()
+
+    Article.objects = Article
+    models = ModuleType("shop.models")
+    models.Article = Article
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.models", models)
+    closed = []
+    monkeypatch.setattr("django.db.close_old_connections", lambda: closed.append(1))
+    client = framework_block("django", "callback_wrapper=connections")["client"]
+    run = client.run('[[call: mcp__shop__stock {"name": "pen"}]]', can_use_tool=lambda request: True)
+    assert [event.text for event in run if event.type == "tool_result"] == ["7"]
+    assert len(closed) >= 2
+    run.result()

@@ -355,6 +355,11 @@ STDERR: list[Any] = []
 
 # What another module or test checks, or what only has an effect where something goes wrong.
 ELSEWHERE = {
+    # callbacks: test_real_permissions, test_real_hooks, test_real_tools
+    "can_use_tool",
+    "hooks",
+    "unattended",
+    "callback_wrapper",
     "resume",
     "continue_conversation",
     "fork_session",

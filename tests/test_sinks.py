@@ -250,7 +250,7 @@ def test_a_sink_that_blocks_for_ever(play, graces, blocked, caplog):
     until(lambda: run.done)
     assert run.exit_code == 0
     assert blocked.calls == 1
-    assert any("did not take all lines" in warning for warning in warnings_of(caplog))
+    until(lambda: any("did not take all lines" in warning for warning in warnings_of(caplog)))
 
 
 def test_a_sink_that_blocks_costs_two_seconds_at_most(play, blocked):
@@ -290,6 +290,7 @@ def test_what_a_sink_does_not_take_is_limited(play, graces, blocked, caplog):
     fake = play(init(), repeat(3000, text("x" * 1000), []), result("1"))
     run = Client(cli_path=fake.path).run("p", line_sink=blocked, max_buffered_bytes=1_000_000)
     count = sum(event.type == "text" for event in run)
+    until(lambda: any("were not given to a sink" in warning for warning in warnings_of(caplog)))
     left_out = [warning for warning in warnings_of(caplog) if "were not given to a sink" in warning]
     assert len(left_out) == 1
     assert int(left_out[0].split()[0]) > 500

@@ -536,7 +536,7 @@ def test_a_start_for_which_no_thread_is_to_be_had(play, monkeypatch, slots_free)
     with monkeypatch.context() as patch:
         patch.setattr(_channel.threading, "Thread", NoThread)
         for _ in range(5):
-            with pytest.raises(RuntimeError, match="new thread"):
+            with pytest.raises(StartError, match="new thread"):
                 client.run("p")
             assert slots_free(client) == 4
     assert fake.calls == []
