@@ -54,6 +54,12 @@ class PathLike(Protocol):
     def __fspath__(self) -> str: ...
 
 
+class Server(Protocol):
+    """A `ToolServer`. Its module is imported by those who make one."""
+
+    def may_run_parallel(self, tool_name: str) -> bool: ...
+
+
 class BytesWriter(Protocol):
     """A binary file, or anything else with its `write`."""
 
@@ -185,7 +191,7 @@ class TurnOptions(TypedDict, total=False):
     """More settings: a dict, a JSON text, or a file. The CLI ignores a file whose JSON is broken."""
     setting_sources: Sequence[SettingSource] | None
     """Which settings files are read. `[]` is none, and no CLAUDE.md; None leaves it to the CLI: all."""
-    mcp_servers: Mapping[str, Mapping[str, Any]] | StrPath | None
+    mcp_servers: Mapping[str, Mapping[str, Any] | Server] | StrPath | None
     """MCP servers by name; or a JSON text with `mcpServers`, or a file of it."""
     strict_mcp_config: bool | None
     """Only the MCP servers of `mcp_servers`, none from files."""
