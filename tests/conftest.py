@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,12 @@ def _command(pid: int) -> str:
             return file.read().replace(b"\0", b" ").decode("utf-8", "replace")[:200] or "(zombie)"
     except OSError:
         return "(gone)"
+
+
+# A job in the background of a script is started with SIGINT ignored, and so would be every host that
+# a test sends one to.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
