@@ -124,10 +124,11 @@ def _command(pid: int) -> str:
         return "(gone)"
 
 
-# A job in the background of a script is started with SIGINT ignored, and so would be every host that
-# a test sends one to.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job in the background of a script is started with SIGINT ignored, one of nohup with SIGHUP, and so
+# would be every host that a test sends one to.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from hosts import GONE, ROOT, Host, gone, process
 from waiting import is_running, until
 
-from claude_cli_client import Client, ProcessError, TurnCancelled, _cleanup, _places, _process, _sync
+from claude_cli_client import Client, ProcessError, StartError, TurnCancelled, _cleanup, _places, _process, _sync
 from claude_cli_client.options import MARKER
 from claude_cli_client.testing import (
     FakeCLI,
@@ -163,7 +163,7 @@ def test_a_pipe_that_cannot_be_made_leaves_nothing(play: Callable[..., FakeCLI],
     fake = play(init(), start_child("group"), hang())
     client = Client(cli_path=fake.path, max_concurrent=1)
     for _ in range(3):
-        with pytest.raises(RuntimeError, match="no thread"):
+        with pytest.raises(StartError, match="no thread"):
             client.run("x")
     gone(fake)
 
