@@ -136,26 +136,32 @@ def compared(events: list[Event], way: str) -> list[dict[str, Any]]:
     """The events as they must be in all ways: every field, ids by the place where they first occur."""
     known: dict[str, str] = {}
     found = []
+    # In texts too. A task's id is random letters and digits, sometimes letters only: no pattern finds it.
+    ids = {getattr(event, name) for event in events for name in IDS} - {""}
+
+    def steady(value: Any) -> Any:
+        if isinstance(value, float):
+            return round(value, 9)
+        if value in (None, "", False, ()):
+            return value
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda other: list(other) or dict(other))
+        for one in ids:
+            text = text.replace(one, "*")
+        return UNSTEADY.sub("*", text.replace(f"{way:8}", "WAY"))
+
     for event in events:
         if any(test(event) for test, _ in DIFFERENCES.values()):
             continue
-        one = {name: steady(getattr(event, name), way) for name in FIELDS}
+        one = {name: steady(getattr(event, name)) for name in FIELDS}
         one.update({name: getattr(event, name) is not None for name in TIMES})
         for name in IDS:
             value = getattr(event, name)
             one[name] = known.setdefault(value, f"id {len(known)}") if value else ""
         if event.subtype == "init":
-            one["init"] = {key: steady(event.data.get(key), way) for key in ("tools", "permissionMode", "mcp_servers")}
+            one["init"] = {key: steady(event.data.get(key)) for key in ("tools", "permissionMode", "mcp_servers")}
         default = {name: getattr(Event(), name) for name in FIELDS}
         found.append({name: value for name, value in one.items() if value != default.get(name, False)})
     return found
-
-
-def steady(value: Any, way: str) -> Any:
-    if isinstance(value, float):
-        return round(value, 9)
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda other: list(other) or dict(other))
-    return UNSTEADY.sub("*", text.replace(f"{way:8}", "WAY")) if value not in (None, "", False, ()) else value
 
 
 def outcome(client: Client, prompt: str, options: Mapping[str, Any], way: str) -> tuple[Any, ...]:
