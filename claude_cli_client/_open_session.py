@@ -40,10 +40,8 @@ def open_session(
         waiter = launch.duplex.ask("initialize", initialize)
         try:
             channel.start()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise start_error(launch.cli_path, error) from error
-        except RuntimeError as error:  # "can't start new thread"
-            raise StartError(f"cannot start {launch.cli_path}: {error}", retryable=True) from error
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
         _await(channel, waiter, setting(options, "start_timeout"))
         return session

@@ -17,7 +17,7 @@ from . import _fork
 from ._channel import Channel, Launch
 from ._pool import Pool, Slot
 from .discovery import cli_version, locate, start_error
-from .errors import ClaudeError, RateLimitError, StartError
+from .errors import ClaudeError, RateLimitError
 from .events import Event
 from .options import DEFAULTS
 from .run import Run
@@ -379,10 +379,8 @@ class Client:
 def _started(channel: Channel, launch: Launch) -> None:
     try:
         channel.start()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise start_error(launch.cli_path, error) from error
-    except RuntimeError as error:  # "can't start new thread"
-        raise StartError(f"cannot start {launch.cli_path}: {error}", retryable=True) from error
 
 
 _PROBE: Mapping[str, Any] = {

@@ -272,16 +272,19 @@ def home_of(environ: Mapping[str, str]) -> str:
 # --- what went wrong at a start
 
 
-def start_error(argv0: str, error: OSError) -> StartError:
+def start_error(argv0: str, error: OSError | RuntimeError) -> StartError:
     """The `StartError` that explains why `argv0` could not be executed; `error` becomes its cause.
 
     Only a start that failed for want of memory, processes or descriptors, or while the program was
-    being replaced, is `retryable`.
+    being replaced, is `retryable`. A RuntimeError is Python's "can't start new thread".
     """
-    from ._exec_errors import explain
+    if isinstance(error, RuntimeError):
+        started = StartError(f"cannot start {argv0}: {error}", cli_path=argv0, retryable=True)
+    else:
+        from ._exec_errors import explain
 
-    message, retryable = explain(argv0, error)
-    started = StartError(message, errno=error.errno, cli_path=argv0, retryable=retryable)
+        message, retryable = explain(argv0, error)
+        started = StartError(message, errno=error.errno, cli_path=argv0, retryable=retryable)
     started.__cause__ = error
     return started
 
