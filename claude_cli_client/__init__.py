@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
     from .mcp import ToolContext, ToolResult, ToolServer, tool
     from .session import Session
+    from .store import SessionKey, SessionStore
     from .totals import Capacity, Totals
 
 __version__ = "0.1.0"
@@ -44,6 +45,8 @@ __all__ = [
     "PermissionUpdate",
     "Run",
     "Session",
+    "SessionKey",
+    "SessionStore",
     "ToolContext",
     "ToolResult",
     "ToolServer",
@@ -71,6 +74,8 @@ _LATER = {
     "PermissionRequest": "callbacks",
     "PermissionUpdate": "callbacks",
     "Session": "session",
+    "SessionKey": "store",
+    "SessionStore": "store",
     "ToolContext": "mcp",
     "ToolResult": "mcp",
     "ToolServer": "mcp",

@@ -9,6 +9,8 @@
     ├── SessionClosedError
     ├── ConcurrencyError
     ├── ControlError                .subtype .code
+    ├── SessionNotFoundError        .wanted (also LookupError)
+    ├── StoreError                  .key
     └── TurnError                   .event .session_id .exit_code .stderr .cli_path .cli_version
         ├── TurnCancelled
         ├── TurnTimeout             (also TimeoutError) .kind: total, idle, start
@@ -61,9 +63,11 @@ __all__ = [
     "ServerError",
     "SessionClosedError",
     "SessionInUseError",
+    "SessionNotFoundError",
     "SlotTimeoutError",
     "StaleSessionError",
     "StartError",
+    "StoreError",
     "StructuredOutputError",
     "TurnCancelled",
     "TurnError",
@@ -145,6 +149,22 @@ class ControlError(ClaudeError):
 
     subtype: str = ""
     code: str = ""
+
+
+class SessionNotFoundError(ClaudeError, LookupError):
+    """There is no such session, or no such message in it. `wanted` is what was asked for."""
+
+    wanted: str = ""
+
+
+class StoreError(ClaudeError):
+    """A session store failed or did not answer in time; what it raised is `__cause__`.
+
+    `key` is the transcript in question, as a tuple; empty where it was about a list.
+    """
+
+    retryable = True
+    key: tuple[str | None, ...] = ()
 
 
 class ConcurrencyError(ClaudeError):

@@ -22,6 +22,8 @@ TREE = {
     "ClientClosedError": (["ClaudeError"], False, {}),
     "SessionClosedError": (["ClaudeError"], False, {}),
     "ControlError": (["ClaudeError"], False, {"subtype": "", "code": ""}),
+    "SessionNotFoundError": (["ClaudeError", "LookupError"], False, {"wanted": ""}),
+    "StoreError": (["ClaudeError"], True, {"key": ()}),
     "ConcurrencyError": (["ClaudeError"], False, {}),
     "TurnError": (
         ["ClaudeError"],
