@@ -16,7 +16,6 @@ from . import errors as _errors
 from . import events as _events
 from . import options as _options
 from .client import Client
-from .discovery import find_cli
 from .errors import *  # noqa: F403 - its __all__ is the tree of exceptions
 from .events import *  # noqa: F403 - Event and the constants of its types
 from .options import *  # noqa: F403 - RunOptions and the constants of its values
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ._replay import is_stale_session, parse_line, replay
     from ._unattended import unattended
     from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
+    from .discovery import find_cli
     from .mcp import ToolContext, ToolResult, ToolServer, tool
     from .session import Session
     from .store import SessionKey, SessionStore
@@ -80,6 +80,7 @@ _LATER = {
     "ToolResult": "mcp",
     "ToolServer": "mcp",
     "Totals": "totals",
+    "find_cli": "discovery",
     "is_stale_session": "_replay",
     "parse_line": "_replay",
     "replay": "_replay",

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import _fork
-from ._channel import Channel
 from ._sync import Deadline, Latch
 from .errors import ClientClosedError, ConcurrencyError, SlotTimeoutError, TurnCancelled, TurnError
 from .events import Event
 
 if TYPE_CHECKING:
+    from ._channel import Channel
     from .totals import Totals
 
 

@@ -14,9 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from . import _fork
-from ._channel import Channel, Launch
 from ._pool import Pool, Slot
-from .discovery import cli_version, locate, start_error
 from .errors import ClaudeError, RateLimitError
 from .events import Event
 from .options import DEFAULTS
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from ._channel import Channel, Launch
     from .options import RunOptions, StrPath, TurnOptions
     from .session import Session
     from .totals import Capacity, Totals
@@ -271,6 +270,7 @@ class Client:
         """
         _fork.check()
         from ._launch import environment
+        from .discovery import cli_version, locate
 
         if self._defaults.get("command_prefix"):
             raise ValueError("check_ready asks the CLI of this machine, and with command_prefix another one runs")
@@ -349,6 +349,7 @@ class Client:
 
         The slot is given back here if anything fails, and by the reader when the run has ended.
         """
+        from ._channel import Channel
         from ._launch import merge, prepare
 
         _fork.check()
@@ -380,6 +381,8 @@ def _started(channel: Channel, launch: Launch) -> None:
     try:
         channel.start()
     except (OSError, RuntimeError) as error:
+        from .discovery import start_error
+
         raise start_error(launch.cli_path, error) from error
 
 

@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _cleanup, _fork
-from ._channel import Channel, Item
 from ._sync import Deadline
 from .errors import ConcurrencyError, TurnError
 from .events import Event
 
 if TYPE_CHECKING:
+    from ._channel import Channel, Item
     from ._turn import Turn
 
 

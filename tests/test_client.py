@@ -336,15 +336,17 @@ def test_a_dropped_client_leaves_its_runs_alone(play):
 
 def test_close_between_the_slot_and_the_start(play, monkeypatch):
     """The slot is taken, the process not yet started, the client is closed: refused, and nothing is started."""
+    from claude_cli_client import _channel
+
     fake = play(*TURN)
     client = Client(cli_path=fake.path)
-    made = client_module.Channel
+    made = _channel.Channel
 
     def closing(*args):
         client.close()
         return made(*args)
 
-    monkeypatch.setattr(client_module, "Channel", closing)
+    monkeypatch.setattr(_channel, "Channel", closing)
     with pytest.raises(ClientClosedError):
         client.run("p")
     assert fake.calls == []
