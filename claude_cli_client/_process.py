@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from . import _fork
 
@@ -163,7 +164,13 @@ def _spawn(
         out = os.pipe()
         err = os.pipe()
         child = subprocess.Popen(
-            argv, stdin=inp[0], stdout=out[1], stderr=err[1], env=env, cwd=cwd, start_new_session=True
+            [_encoded(word) for word in argv],
+            stdin=inp[0],
+            stdout=out[1],
+            stderr=err[1],
+            env={_encoded(name): _encoded(value) for name, value in env.items()},
+            cwd=cwd and _encoded(cwd),
+            start_new_session=True,
         )
         # We wait for it ourselves: its finaliser must neither warn nor reap.
         child.returncode = 0
@@ -174,6 +181,18 @@ def _spawn(
         raise
     finally:
         _close_all(inp[0], out[1], err[1])
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8, which the CLI reads whatever the locale; in the C locale Python's own way is ASCII.
+
+    Bytes of a file's name that Python could not decode come out as they went in. Under a locale with
+    an encoding of its own, names of files are in that, and only Python's way finds them.
+    """
+    return text.encode("utf-8", "surrogateescape") if _FOLLOWS_UTF8 else os.fsencode(text)
+
+
+_FOLLOWS_UTF8: Final = sys.getfilesystemencoding() in ("utf-8", "ascii")
 
 
 def _close_all(*fds: int) -> None:

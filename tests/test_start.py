@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -648,3 +649,25 @@ def test_the_reason_of_a_refusal_is_in_the_message(play):
     with pytest.raises(ProcessError) as caught:
         Client(cli_path=fake.path).ask("x")
     assert caught.value.message == "the CLI ended without a result (exit code 1): Error: that will not do"
+
+
+def test_text_reaches_the_cli_in_the_c_locale(play, tmp_path):
+    """UTF-8, though there Python's own encoding of arguments and variables is ASCII: cron gives no locale."""
+    fake = play(*TURN)
+    (tmp_path / "mü").mkdir()
+    code = (
+        "import sys; from claude_cli_client import Client\n"
+        "assert sys.getfilesystemencoding() == sys.argv[3]\n"
+        "client = Client(cli_path=sys.argv[1], name='Gr\\u00fc\\u00dfe', env={'WORD': '\\u00e9'}, cwd=sys.argv[2])\n"
+        "assert client.ask('p\\u00e9').result == '1'\n"
+    )
+    no_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": os.getcwd()}
+    # macOS has UTF-8 in every locale.
+    encoding = "utf-8" if sys.platform == "darwin" else "ascii"
+    command = [sys.executable, "-c", code, fake.path, str(tmp_path / "mü"), encoding]
+    subprocess.run(command, env={**os.environ, **no_locale}, check=True, timeout=60)
+    (call,) = fake.calls
+    assert "--name=Grüße" in call.argv
+    assert call.env["WORD"] == "é"
+    assert call.cwd == str(tmp_path / "mü")
+    assert call.stdin == "pé".encode()
