@@ -114,7 +114,6 @@ _BLOCKS: Final = frozenset(
     }
 )  # fmt: skip
 _DECIDES: Final = frozenset({"PreToolUse", "PreModelSwitch"})
-_ELICITS: Final = frozenset({"Elicitation", "ElicitationResult"})
 _PROMPTS: Final = frozenset({"UserPromptSubmit", "UserPromptExpansion"})
 
 # Name here -> (name on the wire, events). At the top of the output:
@@ -144,7 +143,5 @@ SPECIFIC: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "watch_paths": ("watchPaths", frozenset({"SessionStart", "CwdChanged", "FileChanged"})),
     "reload_skills": ("reloadSkills", frozenset({"SessionStart"})),
     "worktree_path": ("worktreePath", frozenset({"WorktreeCreate"})),
-    "action": ("action", _ELICITS),
-    "content": ("content", _ELICITS),
     "display_content": ("displayContent", frozenset({"MessageDisplay"})),
 }

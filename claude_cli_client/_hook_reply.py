@@ -31,13 +31,11 @@ _TEXTS: Final = (
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "decision": ("block", "approve"),
     "permission_decision": ("allow", "deny", "ask", "defer"),
-    "action": ("accept", "decline", "cancel"),
 }
 # Field -> the field without which the CLI ignores it.
 _NEEDS: Final[Mapping[str, str]] = {
     "reason": "decision",
     "permission_decision_reason": "permission_decision",
-    "content": "action",
 }
 
 
@@ -57,8 +55,8 @@ class HookReply:
     `call.tool_response`: the CLI ignores a plain text there and keeps the original.
 
     PermissionRequest: `permission`, an `Allow` or a `Deny`. UserPromptSubmit, Stop, PostToolUse and
-    others: `decision="block"` with `reason`. Elicitation: `action` with `content`. WorktreeCreate:
-    `worktree_path`, without which no worktree is made.
+    others: `decision="block"` with `reason`. WorktreeCreate: `worktree_path`, without which no worktree
+    is made. What a hook would fill into a form (Elicitation) the CLI ignores, so there is no field for it.
 
     Raises TypeError for a name it does not have and ValueError for a wrong value. A field that the
     event does not have is a ValueError when the hook returns.
@@ -84,8 +82,6 @@ class HookReply:
     watch_paths: Any = None
     reload_skills: bool | None = None
     worktree_path: str | None = None
-    action: str | None = None
-    content: Mapping[str, Any] | None = None
     display_content: str | None = None
     async_: bool | None = None
     async_timeout: float | None = None
@@ -156,16 +152,6 @@ class HookReply:
         """End the turn. After PreToolUse the tool runs all the same: use `deny` there."""
         return cls(continue_=False, stop_reason=said("the reason to stop", reason))
 
-    @classmethod
-    def accept(cls, content: Mapping[str, Any]) -> HookReply:
-        """Elicitation: fill the form in."""
-        return cls(action="accept", content=content)
-
-    @classmethod
-    def decline(cls) -> HookReply:
-        """Elicitation: do not fill the form in."""
-        return cls(action="decline")
-
     # -- the wire
 
     def to_wire(self, event: str) -> Json:
@@ -220,7 +206,7 @@ def _checked(name: str, value: Any) -> Any:
             raise ValueError("worktree_path must be an absolute path")
     elif name in _CHOICES:
         one_of(name, value, _CHOICES[name])
-    elif name in ("updated_input", "content"):
+    elif name == "updated_input":
         return object_(name, value)
     elif name in ("updated_tool_output", "updated_mcp_tool_output"):
         return plain(name, value)

@@ -556,8 +556,6 @@ def test_call_pickles():
             output("PostToolUse", updatedToolOutput={"stdout": "x"}),
         ),
         (HookReply(worktree_path="/w"), "WorktreeCreate", output("WorktreeCreate", worktreePath="/w")),
-        (HookReply.accept({"n": 1}), "Elicitation", output("Elicitation", action="accept", content={"n": 1})),
-        (HookReply.decline(), "Elicitation", output("Elicitation", action="decline")),
         (HookReply.allow(), "PermissionRequest", output("PermissionRequest", decision={"behavior": "allow"})),
         (
             HookReply.deny("no"),
@@ -672,7 +670,6 @@ def test_fields_go_by_name():
         {"continue_": 0},
         {"permission_decision": "Deny"},
         {"decision": "deny"},
-        {"action": "ok"},
         {"updated_input": "ls"},
         {"updated_input": {"a": object()}},
         {"additional_context": 3},
@@ -686,7 +683,6 @@ def test_fields_go_by_name():
         {"stop_reason": "because"},
         {"stop_reason": "because", "continue_": True},
         {"async_timeout": 3},
-        {"content": {}},
         # what excludes each other
         {"decision": "block", "permission_decision": "deny"},
         {"permission_decision": "deny", "updated_input": {}},
@@ -721,7 +717,6 @@ def test_factories_need_words(make):
         (HookReply(updated_input={}), "PostToolUse"),
         (HookReply(permission=Deny("no")), "PreToolUse"),
         (HookReply(worktree_path="/w"), "PreToolUse"),
-        (HookReply.accept({}), "PreToolUse"),
         (HookReply.context("c"), "SessionEnd"),
         ({"hookSpecificOutput": {"hookEventName": "PostToolUse"}}, "PreToolUse"),
         ({"hookSpecificOutput": "deny"}, "PreToolUse"),
