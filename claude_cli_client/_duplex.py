@@ -30,6 +30,7 @@ from typing import Protocol as Protocol_
 
 from . import _fork, _log
 from ._protocol import Answered, Asked, Id, Protocol, Refused, Withdrawn
+from ._sync import Call, here
 from .errors import ControlError, SessionClosedError
 
 Json = Mapping[str, Any]
@@ -89,6 +90,7 @@ class Duplex:
         self._handlers = handlers
         self.on_risen: Callable[[BaseException], object] = log_risen  # set by the reader
         self.session_id: Callable[[], str] = str  # set by the reader
+        self.slot: object = None  # of the run or session, set before the start
         self.refusal = ""  # why the CLI did not even begin
         self._context = contextvars.copy_context()  # of the caller, for callbacks
         self._state = threading.RLock()
@@ -246,6 +248,7 @@ class Duplex:
     # --- answers, each on its own thread
 
     def _answer(self, asked: Asked, cancelled: threading.Event) -> None:
+        here.call = Call(self.slot, cancelled)
         handler = self._handlers.get(asked.subtype)
         if handler is None:
             self._refuse(asked, f"unsupported request: {asked.subtype}")

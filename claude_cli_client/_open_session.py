@@ -33,10 +33,11 @@ def open_session(
     try:
         options = merge({"background": "wait", **defaults}, given)
         launch, initialize = prepare_session(options, cli_path)
+        assert launch.duplex is not None
+        launch.duplex.slot = slot
         pool.take(slot, options.get("slot_timeout"))
         channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
         pool.began(channel)
-        assert launch.duplex is not None
         waiter = launch.duplex.ask("initialize", initialize)
         try:
             channel.start()

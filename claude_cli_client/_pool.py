@@ -9,8 +9,9 @@ data and not in how far some thread got: Ctrl-C or a timeout at any point of `ta
 that `give_back` (idempotent) returns, or a waiter that is no longer in the line.
 
 On the thread of a run that holds a slot it is safe to wait for another one: runs end by
-themselves, whether or not anybody consumes them. A live session does not. So a thread whose own
-sessions hold all slots would wait for itself, and is told so.
+themselves, whether or not anybody consumes them. A live session does not, and a run does not whose
+callback waits. So a thread whose own sessions hold all slots would wait for itself, and so would
+callbacks of all the runs that hold them: who closes the circle is told so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import _fork
-from ._sync import Deadline, Latch
+from ._sync import Call, Deadline, Latch, here
 from .errors import ClientClosedError, ConcurrencyError, SlotTimeoutError, TurnCancelled, TurnError
 from .events import Event
 
@@ -35,28 +36,17 @@ if TYPE_CHECKING:
 _SUMS = ("cost_usd", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
 
 
-class _Here(threading.local):
-    def __init__(self) -> None:  # on each thread, when it first looks
-        self.mark = object()
-
-
-_here = _Here()
-
-
-def _this_thread() -> object:
-    """Stands for the calling thread, and never for a later one: thread idents are used again."""
-    return _here.mark
-
-
 class Slot:
     """One place among `max_concurrent`. Made before it is taken, so that it can be given back."""
 
-    __slots__ = ("opened", "thread")
+    __slots__ = ("call", "opened", "thread")
 
     def __init__(self, *, by_session: bool = False) -> None:
         self.opened = Latch()  # a waiter sleeps in it; opened by the giver
         # Of a live session: the thread that opened it. None: held by a run.
-        self.thread = _this_thread() if by_session else None
+        self.thread = here.mark if by_session else None
+        # While it is waited for without a limit, in a callback: that call.
+        self.call: Call | None = None
 
 
 class Pool:
@@ -91,7 +81,8 @@ class Pool:
                 self._held.add(slot)
                 return
             if timeout is None:
-                self._refuse_to_wait_for_oneself()
+                slot.call = here.call
+                self._refuse_to_wait_for_oneself(slot)
             self._line.append(slot)
         deadline = Deadline(timeout)
         while slot not in self._held and not self.closed:  # also where Ctrl-C kept the giver from opening
@@ -106,13 +97,16 @@ class Pool:
                     max_concurrent=self.size,
                 )
 
-    def _refuse_to_wait_for_oneself(self) -> None:
+    def _refuse_to_wait_for_oneself(self, slot: Slot) -> None:
         """Called with `_lock` held."""
-        me = _this_thread()
-        if all(held.thread is me for held in self._held):
+        me = here.mark
+        calls = [waiting.call for waiting in (*self._line, slot) if waiting.call is not None]
+        kept = {call.slot for call in calls if not call.cancelled.is_set()}
+        if all(held.thread is me or held in kept for held in self._held):
             raise ConcurrencyError(
-                f"this thread's own sessions hold all {self.size} slots (max_concurrent), so it would wait for "
-                "itself: close one first, use it for the prompt, or give slot_timeout"
+                f"all {self.size} slots (max_concurrent) are held by sessions of this thread or by runs whose "
+                "callbacks wait for a slot, so none would ever come free: close a session or use it for the prompt; "
+                "in a callback use another client; or give slot_timeout"
             )
 
     def try_take(self, slot: Slot) -> bool:

@@ -1,4 +1,4 @@
-"""Three small tools between threads, all safe against Ctrl-C and fork.
+"""Small tools between threads, all safe against Ctrl-C and fork.
 
 Waiting on the user's thread happens only in C (`Lock.acquire`, `SimpleQueue.get`): a
 KeyboardInterrupt inside the Python code of `threading.Condition` or `Event` can leave its lock
@@ -71,6 +71,27 @@ class Latch:
 
 
 _SLICE = 0.5  # seconds
+
+
+class Call:
+    """A callback at work: the slot of the run that waits for its answer, and whether it still does."""
+
+    __slots__ = ("cancelled", "slot")
+
+    def __init__(self, slot: object, cancelled: threading.Event) -> None:
+        self.slot = slot
+        self.cancelled = cancelled
+
+
+class _Here(threading.local):
+    call: Call | None = None  # on the thread of a callback
+
+    def __init__(self) -> None:  # on each thread, when it first looks
+        # Stands for the thread, and never for a later one: thread idents are used again.
+        self.mark = object()
+
+
+here = _Here()
 
 
 class WakeUp:

@@ -363,6 +363,8 @@ class Client:
                 pool.take(slot, options.get("slot_timeout"))
             elif not pool.try_take(slot):
                 return None
+            if launch.duplex is not None:
+                launch.duplex.slot = slot
             channel = Channel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
             pool.began(channel)
             _started(channel, launch)

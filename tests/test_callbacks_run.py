@@ -13,6 +13,7 @@ from waiting import DEADLINE, Background, until
 from claude_cli_client import (
     Allow,
     Client,
+    ConcurrencyError,
     Deny,
     HookReply,
     ProcessError,
@@ -51,6 +52,7 @@ from claude_cli_client.testing import (
 
 STREAM = ("-p", "--output-format=stream-json", "--verbose", "--input-format=stream-json")
 TEXT = ("-p", "--output-format=stream-json", "--verbose")
+TURN = [init(), result("1")]
 
 
 def answers(fake, call=0):
@@ -651,6 +653,88 @@ def test_context_variables_of_the_caller(play):
     seen = []
     Client(cli_path=fake.path).ask("q", can_use_tool=lambda request: bool(seen.append(variable.get()) or True))
     assert seen == ["request 7"]
+
+
+def test_a_callback_that_waits_for_its_own_slot(play, slots_free):
+    """The run waits for the callback and the callback for the run's slot: it is told so, and the turn goes on."""
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    raised = []
+
+    def can_use_tool(request):
+        with pytest.raises(ConcurrencyError, match="callbacks wait for a slot") as caught:
+            client.ask("another")
+        raised.append(caught.value)
+        return True
+
+    assert client.ask("q", can_use_tool=can_use_tool).result == "done"
+    assert len(raised) == 1
+    assert slots_free(client) == 1
+
+
+def test_callbacks_that_wait_for_each_others_slots(play, slots_free):
+    """Two runs hold both slots and their callbacks wait for a third: who closes the circle is told, once."""
+    fake = play(began(), ask_permission("Bash"), ended(), read_stdin())
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    both = threading.Barrier(2)
+    refused = []
+
+    def can_use_tool(request):
+        both.wait(DEADLINE)
+        try:
+            client.run("another").close()
+        except ConcurrencyError as error:
+            refused.append(error)
+        return True
+
+    asking = [Background(client.ask, "q", can_use_tool=can_use_tool) for _ in range(2)]
+    assert [one.result().result for one in asking] == ["done", "done"]
+    assert len(refused) == 1
+    assert slots_free(client) == 2
+
+
+def test_a_callback_may_wait_for_a_slot_that_comes_free(play, slots_free):
+    """Another run holds the second slot and will end: the callback waits for it."""
+    scripts = [[began(), ask_permission("Bash"), ended(), read_stdin()], [init(), wait_for("end"), result("1")], TURN]
+    fake = play(scripts=scripts)
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    asked, go = threading.Event(), threading.Event()
+
+    def can_use_tool(request):
+        asked.set()
+        assert go.wait(DEADLINE)
+        assert client.ask("another").result == "1"
+        return True
+
+    asking = Background(client.ask, "q", can_use_tool=can_use_tool)
+    assert asked.wait(DEADLINE)
+    other = client.run("other")
+    go.set()
+    until(lambda: client._pool._line)
+    fake.release("end")
+    assert other.result().result == "1"
+    assert asking.result().result == "done"
+    assert slots_free(client) == 2
+
+
+def test_a_callback_whose_answer_is_not_wanted_may_wait(play, slots_free):
+    """Its run has been cancelled and is about to end: then its slot comes free."""
+    fake = play(scripts=[[began(), ask_permission("Bash"), read_stdin(), hang()], TURN])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    asked, answered = threading.Event(), queue.SimpleQueue()
+
+    def can_use_tool(request):
+        asked.set()
+        until(lambda: request.cancelled)
+        answered.put(client.ask("another").result)
+        return True
+
+    run = client.run("q", can_use_tool=can_use_tool)
+    assert asked.wait(DEADLINE)
+    run.cancel()
+    assert answered.get(timeout=DEADLINE) == "1"
+    run.close()
+    until(lambda: slots_free(client) == 1)
 
 
 def test_a_callback_may_start_another_run(play):
