@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from ._sync import Deadline, take
 from .errors import CLIVersionError, StartError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Question:
         thread = threading.Thread(target=self._work, name="claude-version", daemon=True)
         try:
             thread.start()
-            outcome = self._outcome.get()
+            outcome = take(self._outcome, Deadline(None))
         finally:
             self._stop = True
             if thread.ident is not None:  # else it sees `_stop` before it starts anything

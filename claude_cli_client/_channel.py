@@ -23,7 +23,7 @@ from . import _cleanup, _fork, _log
 from ._files import PrivateFolder
 from ._lines import Odd
 from ._reduce import Reducer
-from ._sync import Latch, WakeUp
+from ._sync import Deadline, Latch, WakeUp, take
 from .discovery import known_version, remember_version
 from .errors import ClientClosedError, TurnError
 from .events import Event
@@ -128,7 +128,7 @@ class Channel:
             if _cleanup.ending:
                 raise ClientClosedError("the interpreter is ending: no new runs")
             thread.start()
-            error = self.started.get()
+            error = take(self.started, Deadline(None))  # the thread always says
         except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
             if self.claim():

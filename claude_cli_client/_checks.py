@@ -369,7 +369,7 @@ def _tool_case(name: str, tool: str) -> None:
 def permission_tool(name: str, value: Any) -> None:
     word(name, value)
     if value == "stdio":
-        raise ValueError(f"{name}='stdio' is the wire of can_use_tool, which this version does not have")
+        raise ValueError(f"{name}='stdio' is the wire of can_use_tool: give that option instead")
     if not re.fullmatch(r"mcp__.+__.+", value):
         raise ValueError(f"{name} must be an MCP tool, mcp__server__tool, not {value[:60]!r}")
 

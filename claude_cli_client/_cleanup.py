@@ -4,7 +4,7 @@ The CLI starts its tools in sessions of their own, so a signal to its group does
 Two ways lead to them: the parent links, while the CLI lives (`descendants`), and the marker that
 every process of a run inherits in its environment (`marked`), however often it forked and
 whatever session it made. A number is signalled only through a pidfd that was opened before the
-process was recognised, or, where there is none, after its start time was compared: a recycled
+process was recognised, or, where there is none, right after its start time was compared: a recycled
 number is somebody else.
 
 `/proc` is Linux. Elsewhere `descendants` asks `ps`, and there is no marker: other processes'
@@ -41,7 +41,7 @@ _DYING = 0.5
 _SWEEP_BOUND = 1.5
 
 
-Found = tuple[int, str]  # a process, and when it started in the kernel's ticks ("" where unknown)
+Found = tuple[int, str]  # a process, and when it started: the kernel's ticks, or what `ps` says
 
 
 def has_proc() -> bool:
@@ -78,7 +78,12 @@ def tools_of(pid: int) -> list[Found]:
 
 def kill(found: Iterable[Found]) -> None:
     """SIGKILL each of these, if it is still the process that was found."""
-    checks = {pid: functools.partial(_started_at, pid, started) for pid, started in found}
+    found = list(found)
+    if found and not has_proc():  # one look for all: each `ps` is a process
+        there = {(pid, started) for pid, _, started in _parents_by_ps()}
+        checks = {one[0]: functools.partial(there.__contains__, one) for one in found}
+    else:
+        checks = {pid: functools.partial(_started_at, pid, started) for pid, started in found}
     _end(checks, time.monotonic() + _DYING)
 
 
@@ -228,12 +233,12 @@ def _parents_by_ps() -> list[tuple[int, int, str]]:
 
     try:
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, timeout=2, check=False, text=True
+            ["ps", "-A", "-o", "pid=,ppid=,lstart="], capture_output=True, timeout=2, check=False, text=True
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []  # no `ps`: the group is all that can be reached
-    rows = (line.split() for line in listing.splitlines())
-    return [(int(row[0]), int(row[1]), "") for row in rows if len(row) == 2]
+    rows = (line.split(maxsplit=2) for line in listing.splitlines())
+    return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
 
 
 def _stat(pid: int) -> tuple[int, str] | None:

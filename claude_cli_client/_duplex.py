@@ -30,7 +30,7 @@ from typing import Protocol as Protocol_
 
 from . import _fork, _log
 from ._protocol import Answered, Asked, Id, Protocol, Refused, Withdrawn
-from ._sync import Call, here
+from ._sync import Call, Deadline, here, take
 from .errors import ControlError, SessionClosedError
 
 Json = Mapping[str, Any]
@@ -193,7 +193,7 @@ class Duplex:
         """
         waiter = self.ask(subtype, fields)
         try:
-            answer = waiter.get(timeout=timeout)
+            answer = take(waiter, Deadline(timeout))
         except queue.Empty:
             self._forget(waiter)
             raise TimeoutError(f"the CLI did not answer {subtype!r} within {timeout:g} s") from None
@@ -259,7 +259,7 @@ class Duplex:
             self._give(asked, risen.body)
             self.on_risen(risen.error)
         except BaseException as error:  # noqa: BLE001 - a fault of ours: the CLI must be told
-            _log.error("a request of the CLI (%s) could not be answered: %r", asked.subtype, error)
+            _log.error("a request of the CLI (%s) could not be answered: %s", asked.subtype, type(error).__name__)
             self._refuse(asked, f"the host failed: {type(error).__name__}")
 
     def _give(self, asked: Asked, body: Body) -> None:

@@ -25,6 +25,7 @@ the child's is registered twice.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import threading
@@ -55,10 +56,14 @@ def on_child(hook: Callable[[], None]) -> None:
 
 
 def close(fd: int) -> None:
-    """Close a listed descriptor."""
+    """Close a listed descriptor. One that the host has closed (`os.closerange`) is gone as it should be."""
     with listing:
         descriptors.discard(fd)
-        os.close(fd)
+        try:
+            os.close(fd)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
 
 
 def listed(opener: Callable[_P, int], *args: _P.args, **named: _P.kwargs) -> int:

@@ -56,19 +56,25 @@ class Map(Iterator[Event]):
                 raise
         except StopIteration:
             raise
+        except KeyboardInterrupt:
+            self._abandon()
+            raise
         except BaseException:
             self.close()
             raise
 
     def _result_of(self, run: Run) -> Event:
         try:
-            return run.result()
+            answer = run.result()
+        except KeyboardInterrupt:
+            raise  # it has cancelled its run, and must come out at once
         except BaseException as error:
             if not (self._return_exceptions and isinstance(error, ClaudeError)):
                 self._cancel([run, *self._ahead])  # all at once, before the first is waited for
-            raise
-        finally:
             run.close()
+            raise
+        run.close()
+        return answer
 
     @staticmethod
     def _cancel(ahead: Iterable[Run | Exception]) -> None:
@@ -98,10 +104,14 @@ class Map(Iterator[Event]):
 
     def close(self) -> None:
         """End the runs that are ahead and wait for them, bounded. Idempotent."""
+        for run in self._abandon():
+            run.close()
+
+    def _abandon(self) -> list[Run]:
+        """End the runs that are ahead, and do not wait: after Ctrl-C the exit hook does."""
         self._exhausted = True
         self._next.clear()
         ahead = [run for run in self._ahead if isinstance(run, Run)]
         self._ahead.clear()
         self._cancel(ahead)
-        for run in ahead:
-            run.close()
+        return ahead

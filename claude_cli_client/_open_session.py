@@ -12,6 +12,7 @@ from ._merge import setting
 from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
+from ._sync import Deadline, take
 from .discovery import start_error
 from .errors import ControlError, StartError
 from .session import Session
@@ -61,7 +62,7 @@ def open_session(
 def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:
     """The CLI's first answer, or why there is none."""
     try:
-        answer = waiter.get(timeout=timeout)
+        answer = take(waiter, Deadline(timeout))
     except queue.Empty:
         raise StartError(
             f"the CLI did not answer within {timeout:g} s (start_timeout)\n  started: {channel.launch.shown()}\n"

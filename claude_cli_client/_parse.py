@@ -39,9 +39,9 @@ def parse(line: bytes, odd: Odd, control: Callable[[Json], object] | None = None
     try:
         data, end = _scan(text, 0)
     except _NO_JSON:  # also: integers of more digits than Python converts
-        return _second_try(line, text, odd)
+        return _second_try(line, text, odd, control)
     if data.__class__ is not dict or (end != len(text) and text[end:].strip()):
-        return _second_try(line, text, odd)
+        return _second_try(line, text, odd, control)
     kind = data.get("type")
     if kind == "stream_event":  # most lines of a turn with partial messages
         delta = _text_delta(data, line)
@@ -77,7 +77,7 @@ def is_hidden(data: Json) -> bool:
 _HIDDEN_TYPES: Final = ("keep_alive", "transcript_mirror")
 
 
-def _second_try(line: bytes, text: str, odd: Odd) -> list[Event]:
+def _second_try(line: bytes, text: str, odd: Odd, control: Callable[[Json], object] | None) -> list[Event]:
     """A line that is no JSON object as it stands: blank, indented, damaged, or no JSON at all."""
     stripped = text.strip()
     if not stripped:
@@ -88,7 +88,7 @@ def _second_try(line: bytes, text: str, odd: Odd) -> list[Event]:
         except (ValueError, RecursionError):
             data = None
         if isinstance(data, dict):
-            return events_of(data, line)
+            return events_of(data, line, control)
     from ._recover import recover  # its patterns cost import time, and hardly any line comes here
 
     if recovered := recover(text):

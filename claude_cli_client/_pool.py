@@ -121,9 +121,8 @@ class Pool:
     def give_back(self, slot: Slot) -> None:
         """The slot is not needed (any more): the first in the line gets it. Idempotent."""
         with self._lock:
-            if slot in self._held:
-                self._held.discard(slot)
-            elif slot in self._line:
+            self._held.discard(slot)
+            if slot in self._line:  # also of one who has the slot, where the giver was interrupted
                 self._line.remove(slot)
             while self._line and len(self._held) < self.size:
                 following = self._line[0]  # taken out last: an interrupted giver loses nobody

@@ -25,7 +25,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from . import _fork
+from . import _cleanup, _fork
+
+_DYING: Final = 1.0  # seconds from KILL to the end, where nobody can wait in a poll
 
 
 class Process:
@@ -62,12 +64,12 @@ class Process:
     def abort(self) -> None:
         """Undo a start that cannot be finished: the child must not outlive the attempt."""
         self.signal_group(signal.SIGKILL)
-        if not (self.reaped or self._stolen):
-            try:
-                os.waitpid(self.pid, 0)  # it has just been killed
-            except ChildProcessError:
-                self._stolen = True
-            self.reaped = True
+        until = time.monotonic() + _DYING
+        while not self.reap():  # one that hangs in the kernel, or is another user's (`sudo`), is reaped later
+            if time.monotonic() > until:
+                _cleanup.late.append(self)
+                break
+            time.sleep(0.001)
         self.close()
 
     def take_stdin(self) -> int:

@@ -266,7 +266,7 @@ class Answer(_Output):
 
     def _block(self, event: Event) -> None:
         streamed, self._streamed = self._streamed, ""
-        if not streamed:
+        if not streamed or event.message_id != self._message_id:
             self._piece(event.message_id, event.text)
         elif event.text.startswith(streamed):
             self._piece(event.message_id, event.text[len(streamed) :])

@@ -93,6 +93,8 @@ class SessionReader(Reader):
                 self._channel.hard = self._channel.cancelled = True
             else:
                 self._stop_turn(turn, "cancelled", "the turn was cancelled")
+                if not turn.said and turn is self._turn:  # nobody will, so no result will come
+                    self._end_turn()
         closing = self._channel.closing
         if closing is not None and not self._closed_input:
             self._begin_close(closing)

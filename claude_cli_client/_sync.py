@@ -8,11 +8,15 @@ held, and then nothing ends.
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 import time
+from typing import TypeVar
 
 from . import _fork
+
+_T = TypeVar("_T")
 
 
 class Deadline:
@@ -38,6 +42,16 @@ class Deadline:
 
     def is_over(self) -> bool:
         return self.left() == 0.0
+
+
+def take(items: queue.SimpleQueue[_T], deadline: Deadline) -> _T:
+    """The next item; waited for in C, in slices. Raises `queue.Empty` when none came in time."""
+    while True:
+        try:
+            return items.get(timeout=deadline.slice())
+        except queue.Empty:
+            if deadline.is_over():
+                raise
 
 
 class Latch:
@@ -129,8 +143,9 @@ class WakeUp:
             if self._write_fd >= 0:
                 try:
                     os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")  # an eventfd takes 8 bytes
-                except BlockingIOError:
-                    pass  # full of wake-ups already
+                except OSError:
+                    # Full of wake-ups already. Or closed by the host (`os.closerange`): then the poll says so.
+                    pass
 
     def clear(self) -> None:
         """Only by the thread that polls, when `fd` is readable."""

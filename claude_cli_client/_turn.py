@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from . import _fork, _log
+from . import _fork
 from ._channel import Channel, Item
 from ._reduce import Reducer
 from ._sync import Latch
@@ -37,6 +37,7 @@ class Turn:
     ) -> None:
         self.uuid = self.prompt_uuid = str(uuid.uuid4())
         self.line = b""  # the prompt
+        self.said = False  # the prompt; not where Ctrl-C came in between
         self.taken = False  # by the reader, while the process was there
         self.timeout = timeout
         self.idle_timeout = idle_timeout
@@ -108,7 +109,7 @@ class Turn:
         try:
             self._on_end(self, terminal)
         except BaseException as error:  # noqa: BLE001 - whoever waits must be woken
-            _log.error("while ending a turn: %r", error)
+            self._channel.faults.append(f"while ending a turn: {type(error).__name__}")
         self.events.put((0, [terminal]))
         self.events.put(None)
         self.ended.open()

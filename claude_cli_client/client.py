@@ -64,12 +64,13 @@ class Client:
         settings_cache_ttl: float = 3600.0,
         **defaults: Unpack[RunOptions],
     ) -> None:
+        from ._places import refuse_unfit_places
+
+        refuse_unfit_places()  # before the imports that fail there
         # What a turn needs is imported here: not with the package, and not within the first turn.
         from . import _reader, _verdict  # noqa: F401
         from ._launch import merge
-        from ._places import refuse_unfit_places
 
-        refuse_unfit_places()
         if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
             raise ValueError(f"max_concurrent must be a whole number of at least 1, not {max_concurrent!r}")
         if not isinstance(settings_cache_ttl, (int, float)) or not settings_cache_ttl >= 0:
@@ -95,8 +96,8 @@ class Client:
     ) -> Run:
         """Start a turn and return it as an iterator of events.
 
-        Blocks until a slot is free (at most `slot_timeout` seconds, None: as long as it takes) and
-        the process is started. From then on it ends within `timeout` seconds, or after
+        Blocks until a slot is free (at most `slot_timeout` seconds, None: the client's own limit, else
+        as long as it takes) and the process is started. From then on it ends within `timeout` seconds, or after
         `idle_timeout` seconds without a line, or when no first line comes in `start_timeout`.
 
         Raises at once, before anything starts: `TypeError`, `ValueError` for options and prompt;

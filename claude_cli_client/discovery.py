@@ -311,7 +311,7 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
     stamp = _stamp(path)
     try:
         version = ask_version(path, timeout, env)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the second: no thread to be had
         raise start_error(path, error) from error
     if _numbers(version) < _numbers(MINIMUM):
         raise CLIVersionError(

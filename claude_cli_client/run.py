@@ -274,7 +274,8 @@ class TextIterator(Iterator[str]):
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._streamed = ""  # of the block whose deltas are coming
+        self._message_id = ""
+        self._streamed: list[str] = []  # of that message's block whose deltas are coming
 
     def __iter__(self) -> TextIterator:
         return self
@@ -290,14 +291,17 @@ class TextIterator(Iterator[str]):
 
     def _piece(self, event: Event) -> str:
         if event.type == "text_delta":
-            self._streamed += event.text
+            if event.message_id != self._message_id:
+                self._message_id, self._streamed = event.message_id, []
+            self._streamed.append(event.text)
             return event.text
         if event.type == "text":
             # The whole block comes behind its deltas; of a stream that broke off it has the rest.
-            streamed, self._streamed = self._streamed, ""
+            streamed = "".join(self._streamed) if event.message_id == self._message_id else ""
+            self._streamed = []
             return event.text[len(streamed) :] if event.text.startswith(streamed) else ""
         if event.type == "retracted":
-            self._streamed = ""
+            self._streamed = []
         return ""
 
     def close(self) -> None:

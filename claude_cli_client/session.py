@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from . import _fork
-from ._checks import check_prompt
+from ._checks import check_prompt, seconds, seconds_or_zero
 from ._duplex import Duplex
 from ._session_reader import SessionChannel
+from ._sync import Deadline, take
 from ._turn import Turn
 from .client import _IDLE_TIMEOUT, _TIMEOUT, _Given
 from .errors import ConcurrencyError, SessionClosedError
@@ -61,15 +62,16 @@ class Session:
         `ConcurrencyError` while another turn is on, and `SessionClosedError`.
         """
         content = check_prompt(prompt)
-        self._refuse_if_closed()
         launch = self._channel.launch
-        turn = Turn(
-            self._channel,
-            self,
-            timeout=launch.timeout if isinstance(timeout, _Given) else timeout,
-            idle_timeout=launch.idle_timeout if isinstance(idle_timeout, _Given) else idle_timeout,
-            on_end=self._ended_turn(),
-        )
+        limits = {
+            "timeout": launch.timeout if isinstance(timeout, _Given) else timeout,
+            "idle_timeout": launch.idle_timeout if isinstance(idle_timeout, _Given) else idle_timeout,
+        }
+        for name, limit in limits.items():
+            if limit is not None:
+                seconds(name, limit)
+        self._refuse_if_closed()
+        turn = Turn(self._channel, self, **limits, on_end=self._ended_turn())
         turn.line = self._duplex.prompt_line(content, turn.uuid, literal=self._literal)
         with self._lock:
             current = self._turn() if self._turn is not None else None
@@ -81,6 +83,7 @@ class Session:
         # reader, so that a request behind this call stands behind the prompt.
         self._channel.turns.put(turn)
         self._duplex.say(turn.line)
+        turn.said = True
         self._channel.wake.set()
         if self._channel.gone and not turn.taken:
             raise SessionClosedError("the session has ended") from self._cause()
@@ -94,8 +97,17 @@ class Session:
         idle_timeout: float | None = _IDLE_TIMEOUT,
     ) -> Event:
         """Run a turn to its end; the result event. Raises a `TurnError` for one without an answer."""
-        with self.run(prompt, timeout=timeout, idle_timeout=idle_timeout) as run:
-            return run.result()
+        run = self.run(prompt, timeout=timeout, idle_timeout=idle_timeout)
+        try:
+            answer = run.result()
+        except KeyboardInterrupt:
+            run.cancel()  # and out at once: the turn is interrupted while you go on
+            raise
+        except BaseException:
+            run.close()
+            raise
+        run.close()
+        return answer
 
     def map(
         self,
@@ -179,6 +191,8 @@ class Session:
 
         Blocks until nothing of it is left, bounded. Any thread, callbacks included; idempotent.
         """
+        seconds_or_zero("grace", grace)
+        _fork.check()
         if self._era is not _fork.era:
             return
         self._closed = True
@@ -260,7 +274,7 @@ class SessionEvents(Iterator[Event]):
                 return event
             if self._era is not _fork.era:
                 raise ConcurrencyError("these events belong to the parent process: nobody puts any in after a fork")
-            batch = self._items.get()
+            batch = take(self._items, Deadline(None))
             if batch is None:
                 self.close()
             else:

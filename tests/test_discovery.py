@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -659,3 +660,15 @@ def test_children_reaped_by_the_host(tmp_path):
         assert cli_version(program(tmp_path / "claude"), timeout=60) == "2.1.332"
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_host_without_threads_is_told_so(tmp_path, monkeypatch):
+    """StartError as for a run, and not what `threading` raises."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    path = program(tmp_path / "claude")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(StartError, match="thread"):
+        cli_version(path)

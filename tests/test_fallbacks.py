@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hosts import GONE, ROOT, Host, gone, process
 from waiting import is_running, until
 
-from claude_cli_client import Client, ProcessError, StartError, TurnCancelled, _cleanup, _places, _process, _sync
+from claude_cli_client import Client, ProcessError, StartError, TurnCancelled, _cleanup, _process, _sync
 from claude_cli_client.options import MARKER
 from claude_cli_client.testing import (
     FakeCLI,
@@ -29,6 +30,7 @@ from claude_cli_client.testing import (
     result,
     start_child,
     text,
+    wait_for,
 )
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="takes away what only Linux has")
@@ -296,11 +298,29 @@ def test_what_only_looks_like_an_unfit_place_is_none(monkeypatch: Patch, name: s
     Client()
 
 
-def test_windows_is_refused(monkeypatch: Patch) -> None:
-    """With a hint at WSL."""
-    monkeypatch.setattr(_places, "os", SimpleNamespace(name="nt"))
-    with pytest.raises(RuntimeError, match="WSL"):
-        Client()
+def test_windows_is_refused() -> None:
+    """With a hint at WSL, and not by the first name that is missing there. The import works."""
+    program = f"""
+import os, select, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+import subprocess, threading, json, queue, dataclasses, selectors, typing  # theirs, as they are on this system
+for module, names in {{
+    os: "fork forkpty register_at_fork killpg getuid pidfd_open eventfd memfd_create waitid WNOHANG P_PID setsid",
+    select: "poll epoll kqueue POLLIN POLLHUP POLLERR",
+    signal: "SIGKILL SIGHUP pthread_sigmask pidfd_send_signal",
+}}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+os.name = "nt"
+from claude_cli_client import Client
+try:
+    Client()
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "WSL" in done.stdout, done.stderr
 
 
 def test_a_subinterpreter_is_refused_and_may_import() -> None:
@@ -372,3 +392,58 @@ def test_cancelling_a_run_ends_the_runs_inside_of_it(tmp_path: Path) -> None:
             with pytest.raises(TurnCancelled):
                 run.result(timeout=GONE)
         gone(fake)
+
+
+# --- what is not what it was ----------------------------------------------------------------------
+
+
+def test_without_proc_a_number_given_to_somebody_else_is_not_killed(monkeypatch: Patch, tmp_path: Path) -> None:
+    """`ps` says when a process started: another time is another process."""
+    without_proc(monkeypatch, tmp_path)
+    with subprocess.Popen(["sleep", "100"]) as child:
+        (found,) = [one for one in _cleanup.descendants(os.getpid()) if one[0] == child.pid]
+        assert found[1]
+        _cleanup.kill([(child.pid, "Thu Jan  1 00:00:00 1970")])
+        assert child.poll() is None
+        _cleanup.kill([found])
+        assert child.wait(10) == -signal.SIGKILL
+
+
+def test_a_start_that_cannot_be_undone(monkeypatch: Patch, tmp_path: Path) -> None:
+    """A child that no signal of ours reaches (`sudo`): it is reaped when it has ended, and nobody waits for it."""
+
+    def refuse_to_watch(pid: int, wake: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptors")
+
+    monkeypatch.setattr(_process, "_watch", refuse_to_watch)
+    monkeypatch.setattr(_process, "_DYING", 0.05)
+    monkeypatch.setattr(_process.Process, "signal_group", lambda process, number: None)
+    program = ["/bin/sh", "-c", "read line"]
+    read_fd, write_fd = os.pipe()
+    monkeypatch.setattr(_process, "anonymous_file", lambda content: read_fd)
+    with pytest.raises(OSError, match="no descriptors"):
+        _process.Process(program, env={}, cwd=None, stdin=b"", wake=bool)
+    (late,) = _cleanup.late
+    os.close(write_fd)
+    until(late.reap)
+    _cleanup.reap_late()
+    assert _cleanup.late == []
+
+
+def test_a_host_that_closes_what_is_not_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """`os.closerange` in the middle of a turn: the run ends, its slot is free, its private files are gone."""
+    with FakeCLI([init(), wait_for("go"), text("x"), hang()]) as fake:
+        client = Client(cli_path=fake.path, max_concurrent=1)
+        run = client.run("p", system_prompt="x" * 200_000)
+        next(run)
+        folder = run._channel.folder._path
+        assert folder
+        assert os.path.exists(folder)
+        os.close(run._channel.wake.fd)
+        run.cancel()  # which cannot wake the reader any more; the next line does
+        fake.release("go")
+        run.close()
+        assert not os.path.exists(folder)
+        assert client._pool._held == set()
+        until(lambda: not fake.alive())
+    caplog.clear()

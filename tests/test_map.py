@@ -14,15 +14,18 @@ from claude_cli_client import (
     Event,
     ProcessError,
     RateLimitError,
+    Run,
     SlotTimeoutError,
     TurnCancelled,
     TurnTimeout,
+    _cleanup,
 )
 from claude_cli_client.testing import (
     FakeCLI,
     api_failure,
     exit_with,
     hang,
+    ignore_term,
     init,
     ready,
     result,
@@ -409,3 +412,27 @@ def test_one_session_cannot_be_mapped_over(play, options):
         client.map(["a"], **options)
     if "session_id" not in options:
         assert [event.result for event in client.map(["a"], fork_session=True, **options)] == ["x"]
+
+
+def test_ctrl_c_comes_out_at_once(play, graces, monkeypatch):
+    """It does not wait for the runs, which are ended behind it."""
+    graces(term=1000)
+    fake = play(ignore_term(), init(), ready("on"), hang())
+    results = Client(cli_path=fake.path, max_concurrent=2).map(["a", "b"])
+
+    def interrupted(run):
+        fake.wait("on", count=2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+    runs = list(_cleanup.live)
+    assert len(runs) == 2
+    gc.collect()  # the runs are gone, so they are cancelled
+    until(lambda: all(run.cancelled for run in runs))
+    for run in runs:
+        run.cancel(hard=True)
+    until_gone(fake)
+    assert list(results) == []

@@ -1066,3 +1066,12 @@ def test_a_damaged_result_takes_time_in_proportion(filler):
     began = time.perf_counter()
     parsed(line.encode())
     assert time.perf_counter() - began < 2.0
+
+
+@pytest.mark.parametrize("around", [" {}", "\t{}", "  {}  "])
+def test_an_indented_control_frame_is_answered_too(around):
+    """What a wrapper or a terminal put around it does not keep it from who waits for it."""
+    got = []
+    line = around.replace("{}", '{"type":"control_request","request_id":"1"}').encode()
+    assert parse(line, Odd(), got.append) == []
+    assert [frame["request_id"] for frame in got] == ["1"]

@@ -482,6 +482,12 @@ def test_iter_text_of_several_streamed_blocks(play):
     assert "".join(Client(cli_path=fake.path).run("p").iter_text()) == "abc"
 
 
+def test_iter_text_of_a_message_that_broke_off(play):
+    """The stream of one message ends in its middle, and another one comes whole: both are text."""
+    fake = play(init(), delta("half of A", message_id="a"), text("B.", message_id="b"), result("B."))
+    assert list(Client(cli_path=fake.path).run("p").iter_text()) == ["half of A", "B."]
+
+
 def test_iter_text_of_a_subagents_deltas(play):
     """What a subagent streams is not the answer."""
     fake = play(init(), delta("sub", parent_tool_use_id="toolu_1"), delta("main"), text("main"), result("main"))

@@ -20,6 +20,7 @@ from claude_cli_client import (
     ControlError,
     InterruptedTurnError,
     ProcessError,
+    Run,
     Session,
     SessionClosedError,
     SlotTimeoutError,
@@ -29,6 +30,7 @@ from claude_cli_client import (
     TurnTimeout,
     _session_reader,
 )
+from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
     ask_permission,
     began,
@@ -1218,3 +1220,82 @@ def test_reply_answers_the_last_request(live):
     until(lambda: session._duplex._waiters)
     session.run("q").cancel()
     assert asking.result() == {"b": 1}
+
+
+# --- what a turn gets, and Ctrl-C in its start
+
+
+@pytest.mark.parametrize(
+    "limits", [{"timeout": "5"}, {"timeout": -1}, {"idle_timeout": []}, {"idle_timeout": float("nan")}]
+)
+@pytest.mark.parametrize("way", ["run", "ask", "map"])
+def test_wrong_limits_of_a_turn(live, limits, way):
+    """ValueError before anything is said; the session goes on."""
+    _, session = live(turn())
+    (name,) = limits
+    with pytest.raises(ValueError, match=name):
+        list(session.map(["q"], **limits)) if way == "map" else getattr(session, way)("q", **limits)
+    assert session.ask("q").result == "done"
+
+
+@pytest.mark.parametrize("grace", ["5", -1, None])
+def test_a_wrong_grace(live, grace):
+    """ValueError, and the session is not closed."""
+    _, session = live(turn())
+    with pytest.raises(ValueError, match="grace"):
+        session.close(grace=grace)
+    assert session.ask("q").result == "done"
+
+
+def test_ctrl_c_before_the_prompt_is_said(live, monkeypatch):
+    """The turn is over at once, without the time that an interrupted one has; the session goes on."""
+    _, session = live(turn())
+    monkeypatch.setattr(_session_reader, "_INTERRUPT_GRACE", 1000.0)
+
+    def interrupted_by_ctrl_c(line):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._duplex, "say", interrupted_by_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            session.run("q")
+    gc.collect()
+    until(lambda: session._turn is None or session._turn() is None or session._turn().has_ended)
+    assert session.ask("q").result == "done"
+
+
+def test_ctrl_c_in_ask_comes_out_at_once(live, monkeypatch):
+    """The CLI takes its time to end the turn, and nobody waits for it; then the session goes on."""
+    fake, session = live(began(), ready("asked"), wait_for("go"), interrupted(), turn())
+    monkeypatch.setattr(_session_reader, "_INTERRUPT_GRACE", 1000.0)
+
+    def interrupted_by_ctrl_c(run, timeout=None):
+        fake.wait("asked")
+        raise KeyboardInterrupt
+
+    began_at = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "result", interrupted_by_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            session.ask("q")
+    assert time.monotonic() - began_at < Turn.end_bound / 2  # which `close` would have waited for
+    turn_of = session._turn()
+    fake.release("go")
+    until(lambda: turn_of.has_ended)
+    assert session.ask("q").result == "done"
+
+
+def test_a_fault_in_the_totals_of_a_turn(live, monkeypatch, caplog):
+    """The consumer gets his answer all the same, and what failed is logged when nobody waits any more."""
+    _, session = live(turn())
+
+    def fail(terminal, error):
+        raise MemoryError("the prompt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._pool, "count", fail)
+        assert session.ask("q").result == "done"
+    session.close()
+    until(lambda: "while ending a turn: MemoryError" in caplog.text)
+    assert "the prompt" not in caplog.text
+    caplog.clear()

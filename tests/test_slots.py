@@ -351,6 +351,23 @@ def test_ctrl_c_in_the_moment_in_which_the_slot_comes():
     pool.take(Slot(), 0)
 
 
+def test_ctrl_c_in_the_middle_of_giving():
+    """The next one has the slot and is not yet out of the line, when the giver is interrupted: it is not lost."""
+
+    class Interrupted(LateOpening):
+        def open(self) -> None:
+            raise KeyboardInterrupt
+
+    pool, first = full_pool()
+    following = Slot()
+    following.opened = Interrupted(lambda: pool.give_back(first), False)
+    with pytest.raises(KeyboardInterrupt):
+        pool.take(following, None)
+    pool.give_back(following)
+    assert pool._held == set()
+    assert list(pool._line) == []
+
+
 def test_ctrl_c_while_nobody_gives():
     """The waiter is out of the line, and the next one behind him is not passed over."""
     pool, first = full_pool()
