@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from . import _fork, _log
+from . import _log
 from ._duplex import Handler, Risen
+from ._serial import one_at_a_time
 from .callbacks import (
     CanUseTool,
     Hook,
@@ -81,7 +81,7 @@ class Answers:
         event = known[1] if known is not None else "PreToolUse"  # an unknown one fails closed
         try:
             if known is None:
-                raise LookupError("a hook that was not registered")
+                raise LookupError("a hook that was not registered, or a question that could not be read")
             call = hook_call(wire, cancelled)
             with self._wrapper():
                 answer = known[0](call)
@@ -99,8 +99,8 @@ class Answers:
             return {"mcp_response": error_reply(message, _NO_SUCH_SERVER, f"there is no server {name!r}")}
         self._cancel_call(name, message)
         try:
-            with self._call(name, message, cancelled), _turn_of(server, message):
-                if cancelled.is_set() and server.runs_user_code(message):  # while it waited for its turn
+            with self._call(name, message, cancelled), _alone(server, message, cancelled) as wanted:
+                if not wanted:
                     return {"mcp_response": failed_reply(message, "the call was cancelled before it began")}
                 reply = server.handle(
                     message,
@@ -150,26 +150,8 @@ class Answers:
                 self._calls.pop(key, None)
 
 
-_turns: WeakKeyDictionary[ToolServer, threading.Lock] = WeakKeyDictionary()
-_making = threading.Lock()  # held while a server gets its lock
-
-
-def _turn_of(server: ToolServer, message: Any) -> AbstractContextManager[Any]:
-    """Tools that may not overlap take turns, across all sessions that share the server.
-
-    A lock held across user code, on a callback's thread: only other such calls wait for it.
-    """
+def _alone(server: ToolServer, message: Any, cancelled: threading.Event) -> AbstractContextManager[bool]:
+    """Tools that may not overlap take turns. False: the call was cancelled while it waited."""
     if not server.runs_user_code(message) or server.may_run_parallel(tool_of(message)):
-        return nullcontext()
-    with _making:
-        return _turns.setdefault(server, threading.Lock())
-
-
-def _begin_anew() -> None:
-    """In a forked child: the locks may be held by threads that are not here."""
-    global _making
-    _making = threading.Lock()
-    _turns.clear()
-
-
-_fork.on_child(_begin_anew)
+        return nullcontext(not (cancelled.is_set() and server.runs_user_code(message)))
+    return one_at_a_time(server, cancelled)

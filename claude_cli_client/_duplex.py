@@ -171,8 +171,11 @@ class Duplex:
         self.ask("initialize", fields, _Then(self, then))
 
     def notify(self, subtype: str, fields: Json) -> None:
-        """Put a question whose answer nobody needs."""
-        self.ask(subtype, fields, _Nobody())
+        """Put a question whose answer nobody needs; nothing happens where the CLI has ended."""
+        try:
+            self.ask(subtype, fields, _Nobody())
+        except SessionClosedError:
+            return  # the progress of a tool, say, which must not fail by it
 
     def ask(self, subtype: str, fields: Json, waiter: Waiter | None = None) -> Replies:
         """Put a question; the queue gets the one answer, or the cause why none will come."""

@@ -7,7 +7,8 @@ Fragments are joined as they came and never stripped.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from .events import Event, make
 
@@ -81,6 +82,17 @@ class Oversize:
     def __init__(self, head: bytes, size: int) -> None:
         self.head = head
         self.size = size
+
+    def events(self, control: Callable[[dict[str, Any]], object] | None) -> list[Event]:
+        """One event. But a question of the CLI goes to `control` without its content: it waits for an answer."""
+        if control is not None:
+            from ._recover import question
+
+            why = f"its line has {self.size} bytes, which is more than max_line_bytes"
+            if (asked := question(self.head.decode("utf-8", "replace"), why)) is not None:
+                control(asked)
+                return []
+        return [self.event()]
 
     def event(self) -> Event:
         shown = self.head.decode("utf-8", "replace")

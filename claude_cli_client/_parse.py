@@ -92,7 +92,7 @@ def _second_try(line: bytes, text: str, odd: Odd, control: Callable[[Json], obje
     from ._recover import recover  # its patterns cost import time, and hardly any line comes here
 
     if recovered := recover(text):
-        return events_of(recovered, line)
+        return events_of(recovered, line, control)
     odd.add(line)
     return []
 

@@ -178,7 +178,7 @@ class Reader:
         for line in lines:
             if isinstance(line, Oversize):
                 size += len(line.head)
-                events.append(line.event())
+                events += line.events(self._control)
             else:
                 size += max(len(line), _EVENT)
                 events += parse(line, self._channel.odd, self._control)

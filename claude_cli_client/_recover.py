@@ -1,4 +1,6 @@
-"""What can still be read of a damaged result line: it is worth more than the rest of the turn.
+"""What can still be read of a damaged line: a result, which is worth more than the rest of the turn.
+
+And who asked, where a question of the CLI cannot be read.
 
 Pure. Used only for lines that are no JSON object as they stand: a newline got lost, other output
 was printed into the line, a part of it is missing.
@@ -31,6 +33,9 @@ _KEY: Final = re.compile(r'\s{0,64}[{,]\s{0,64}"(\w{1,64})":')
 _NEXT_KEY: Final = re.compile(r'[{,]\s{0,64}"(\w{1,64})":')
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _SCALAR_END: Final = re.compile(r"[,}\]]")
+_QUESTION: Final = re.compile(
+    r'\s{0,64}\{"type":"control_request","request_id":"([^"\\]{1,100})"(?:,"request":\{"subtype":"(\w{1,50})")?'
+)
 # Each failure costs a look at the rest of the line, which may be huge.
 _MAX_FAILURES: Final = 50
 
@@ -39,7 +44,7 @@ def recover(text: str) -> Json | None:
     """The fields of a damaged result line that can be read; None if it is not one."""
     text = text.lstrip()
     if not all(mark in text for mark in _MARKS):
-        return None
+        return question(text, "its line is no JSON that can be read")
     while text.startswith("{"):
         try:
             value, end = _scan(text, 0)
@@ -50,6 +55,20 @@ def recover(text: str) -> Json | None:
             # Before one of these it was not the line's own object, but one nested in it.
             return None if text.startswith((",", ":", "]", "}", '"')) else value
     return None
+
+
+def question(text: str, why: str) -> Json | None:
+    """A question of the CLI that cannot be read, as one that nobody can answer: its id and `why`.
+
+    It must be refused, or the CLI waits for ever. Its id and subtype stand in front, as the CLI writes
+    it. A refusal is a denial and a failed tool call, but to a hook it means "go on": so that becomes a
+    question for a hook that nobody registered, which fails closed.
+    """
+    match = _QUESTION.match(text)
+    if match is None:
+        return None
+    request = {"subtype": match[2], "callback_id": ""} if match[2] == "hook_callback" else {"subtype": why}
+    return {"type": "control_request", "request_id": match[1], "request": request}
 
 
 def _field_by_field(text: str) -> Json | None:

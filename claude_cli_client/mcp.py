@@ -78,6 +78,9 @@ _MAX_NAME: Final = 128  # a tool whose whole name is longer is left out by the C
 Wrapper = Callable[[], ContextManager[Any]]
 
 
+_SUPPRESSED: Final = object()
+
+
 class _Call:
     """What `handle` was given beside the message."""
 
@@ -96,8 +99,12 @@ class _Call:
         """The user's function, inside of the user's wrapper, which so sees what it raises."""
         if self.wrapper is None:
             return function(*arguments)
+        result: Any = _SUPPRESSED
         with self.wrapper():
-            return function(*arguments)
+            result = function(*arguments)
+        if result is _SUPPRESSED:
+            raise RuntimeError("the callback_wrapper suppressed what the function raised")
+        return result
 
 
 class ToolServer:

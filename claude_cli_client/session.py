@@ -55,11 +55,12 @@ class Session:
         timeout: float | None = _TIMEOUT,
         idle_timeout: float | None = _IDLE_TIMEOUT,
     ) -> Run:
-        """Send a prompt and return its turn as an iterator of events. Returns at once.
+        """Send a prompt and return its turn as an iterator of events.
 
-        The turn ends within `timeout` seconds, or after `idle_timeout` seconds without a line (a
-        callback of yours that is at work counts as none), and then the session goes on. Raises
-        `ConcurrencyError` while another turn is on, and `SessionClosedError`.
+        Returns at once; behind a turn that was cancelled, interrupted or dropped when that one has
+        ended, which is bounded. The turn ends within `timeout` seconds, or after `idle_timeout`
+        seconds without a line (a callback of yours that is at work counts as none), and then the
+        session goes on. Raises `ConcurrencyError` while another turn is on, and `SessionClosedError`.
         """
         content = check_prompt(prompt)
         launch = self._channel.launch
@@ -73,6 +74,7 @@ class Session:
         self._refuse_if_closed()
         turn = Turn(self._channel, self, **limits, on_end=self._ended_turn())
         turn.line = self._duplex.prompt_line(content, turn.uuid, literal=self._literal)
+        self._await_unwanted()
         with self._lock:
             current = self._turn() if self._turn is not None else None
             if current is not None and not current.has_ended:
@@ -242,6 +244,16 @@ class Session:
             raise SessionClosedError("the session is closed")
         if self._channel.gone:
             raise SessionClosedError("the session has ended") from self._cause()
+
+    def _await_unwanted(self) -> None:
+        """A turn that nobody wants is read to its end, and the next one need not know how long that takes.
+
+        Bounded by the time that an interrupted turn has, and the ladder behind it.
+        """
+        current = self._turn() if self._turn is not None else None
+        if current is not None and (current.cancelled or current.interrupted):
+            current.wait(current.end_bound)
+            self._refuse_if_closed()
 
     def _cause(self) -> BaseException | None:
         terminal = self._channel.terminal

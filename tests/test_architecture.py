@@ -26,7 +26,7 @@ LAYERS = {
     "_protocol callbacks _permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell "
     "_paths mcp _tools _signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
-    "_duplex _answers _session_reader _turn store",
+    "_duplex _answers _serial _session_reader _turn store",
     3: "_pool _launch _map _places run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
     "_fake_live "

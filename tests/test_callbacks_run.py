@@ -21,6 +21,7 @@ from claude_cli_client import (
     ToolServer,
     TurnCancelled,
     TurnTimeout,
+    _serial,
     tool,
     unattended,
 )
@@ -298,6 +299,31 @@ def test_an_answer_that_is_no_json_denies(play, caplog):
     caplog.clear()
 
 
+@pytest.mark.parametrize("kind", ["permission", "hook", "tool"])
+def test_a_question_that_is_too_long_is_refused(play, kind):
+    """The CLI waits for an answer: the call is denied, the turn goes on, and nobody's callback sees half a question."""
+    asked = []
+    question = {
+        "permission": ask_permission("Write", {"content": "x" * 5000}),
+        "hook": call_hook("hook_1", "PreToolUse", fields={"tool_name": "Write", "tool_input": {"content": "x" * 5000}}),
+        "tool": call_tool("x", "add", {"a": "1" * 5000}),
+    }[kind]
+    given = {
+        "permission": {"can_use_tool": asked.append},
+        "hook": {"hooks": {"PreToolUse": asked.append}},
+        "tool": {"mcp_servers": {"x": ToolServer([add])}},
+    }[kind]
+    fake = play(expect_initialize() if kind == "hook" else (), began(), question, ended(), read_stdin())
+    events = list(Client(cli_path=fake.path, max_line_bytes=4000).run("q", **given))
+    assert events[-1].result == "done"
+    assert not asked
+    answer = answers(fake)[-1]
+    if kind == "hook":
+        assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    else:
+        assert "max_line_bytes" in answer
+
+
 def test_two_questions_at_once(play):
     """Each waits for the other one: both callbacks run, each answer goes to its own question."""
     both = threading.Barrier(2)
@@ -570,6 +596,72 @@ def test_after_a_new_handshake_ids_begin_anew():
         handle({"server_name": "calc", "message": message}, threading.Event())
     answer = handle({"server_name": "calc", "message": call}, threading.Event())
     assert answer["mcp_response"]["result"]["content"][0]["text"] == "2"
+
+
+def test_a_tool_that_hangs_does_not_hold_up_later_turns(play, monkeypatch, caplog):
+    """Its turn is over and nobody wants its answer: after a while the other calls of the server go on without it."""
+    monkeypatch.setattr(_serial, "PATIENCE", 0.1)
+    hangs, release = threading.Event(), threading.Event()
+
+    @tool
+    def stuck() -> str:
+        """Hangs."""
+        hangs.set()
+        release.wait(DEADLINE)
+        return "late"
+
+    @tool
+    def fine() -> str:
+        """Works."""
+        return "fine"
+
+    def calls(name):
+        return [began(), call_tool("x", name, {}), ended(), read_stdin()]
+
+    fake = play(scripts=[[began(), call_tool("x", "stuck", {}), read_stdin(), hang()], calls("fine"), calls("fine")])
+    client, server = Client(cli_path=fake.path), ToolServer([stuck, fine], name="shop")
+    run = client.run("q", mcp_servers={"x": server})
+    assert hangs.wait(DEADLINE)
+    waiting = Background(client.ask, "q", mcp_servers={"x": server})
+    run.close()
+    assert waiting.result().result == "done"
+    assert client.ask("q", mcp_servers={"x": server}).result == "done"
+    assert "a tool of shop goes on" in caplog.text
+    release.set()
+
+
+def test_a_tool_that_is_wanted_is_waited_for(play, monkeypatch):
+    """However long it takes: only a call whose answer nobody wants is passed over."""
+    monkeypatch.setattr(_serial, "PATIENCE", 0.0)
+    monkeypatch.setattr(_serial, "_LOOK", 0.001)
+    at_work, looked, order = threading.Event(), threading.Event(), []
+
+    @tool
+    def slow() -> str:
+        """Takes its time."""
+        at_work.set()
+        assert looked.wait(DEADLINE)
+        order.append("slow")
+        return "slow"
+
+    @tool
+    def quick() -> str:
+        """Is quick."""
+        order.append("quick")
+        return "quick"
+
+    def calls(name):
+        return [began(), call_tool("x", name, {}), ended(), read_stdin()]
+
+    fake = play(scripts=[calls("slow"), calls("quick")])
+    client, server = Client(cli_path=fake.path), ToolServer([slow, quick])
+    first = Background(client.ask, "q", mcp_servers={"x": server})
+    assert at_work.wait(DEADLINE)
+    second = Background(client.ask, "q", mcp_servers={"x": server})
+    until(lambda: fake.calls[1:] and len([t for t in threading.enumerate() if t.name.endswith("-callback")]) == 2)
+    looked.set()
+    assert first.result().result == second.result().result == "done"
+    assert order == ["slow", "quick"]
 
 
 def test_a_call_that_is_cancelled_while_it_waits_for_its_turn(play):

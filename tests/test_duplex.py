@@ -619,3 +619,10 @@ def test_a_request_is_answered_while_nobody_consumes(play):
         run = session.run("go")
         assert session.mcp_status() == {"mcpServers": []}
         assert run.result().result == "done"
+
+
+def test_a_notification_after_the_end(wire):
+    """What a tool tells about its progress does not fail the tool when the CLI has died."""
+    cli = wire()
+    cli.duplex.end(RuntimeError("it died"))
+    cli.duplex.notify("mcp_message", {})

@@ -1020,3 +1020,18 @@ def test_import_costs_little():
     root = pathlib.Path(mcp.__file__).parent.parent
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert not {"logging", "typing_extensions", "base64", "asyncio", "pathlib"} & set(done.stdout.split())
+
+
+def test_a_wrapper_that_suppresses_is_no_success():
+    """What the function raised got lost in the user's wrapper: the model must not read an empty answer."""
+
+    @tool
+    def fails() -> str:
+        """Fails."""
+        raise ValueError("no")
+
+    reply = ToolServer([fails]).handle(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fails", "arguments": {}}},
+        wrapper=lambda: contextlib.suppress(ValueError),
+    )
+    assert reply["result"]["isError"] is True

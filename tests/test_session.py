@@ -344,6 +344,29 @@ def test_one_turn_at_a_time(live):
     assert session.ask("two").result == "two"
 
 
+@pytest.mark.parametrize("way", ["dropped", "cancelled", "interrupted"])
+def test_behind_a_turn_that_nobody_wants(live, way):
+    """The CLI takes its time to end it: the next prompt waits for that, and needs no care of the caller."""
+    fake, session = live(began(), ready("on"), wait_for("go"), interrupted(), turn(answer="two"))
+    run = session.run("one")
+    fake.wait("on")
+    if way == "interrupted":
+        interrupting = Background(session.interrupt)
+        until(lambda: session._turn().interrupted)
+    elif way == "cancelled":
+        run.cancel()
+    else:
+        del run
+        gc.collect()
+        until(lambda: session._turn().cancelled)
+    asking = Background(session.ask, "two")
+    until(lambda: asking.is_waiting)
+    fake.release("go")
+    assert asking.result().result == "two"
+    if way == "interrupted":
+        interrupting.result()
+
+
 def test_of_two_that_run_at_once_one_wins(live):
     """Sixteen threads at the same time: one gets the turn, the others ConcurrencyError."""
     fake, session = live(began(), wait_for("end"), ended())
