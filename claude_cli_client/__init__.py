@@ -23,6 +23,7 @@ from .run import Run
 
 if TYPE_CHECKING:
     from ._replay import is_stale_session, parse_line, replay
+    from ._summary import SessionInfo
     from ._unattended import unattended
     from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
     from .discovery import find_cli
@@ -45,6 +46,7 @@ __all__ = [
     "PermissionUpdate",
     "Run",
     "Session",
+    "SessionInfo",
     "SessionKey",
     "SessionStore",
     "ToolContext",
@@ -74,6 +76,7 @@ _LATER = {
     "PermissionRequest": "callbacks",
     "PermissionUpdate": "callbacks",
     "Session": "session",
+    "SessionInfo": "_summary",
     "SessionKey": "store",
     "SessionStore": "store",
     "ToolContext": "mcp",

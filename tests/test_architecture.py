@@ -24,7 +24,8 @@ LAYERS = {
     0: "errors events totals _log",
     1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict "
     "_protocol callbacks _permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell "
-    "_paths mcp _tools _signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key",
+    "_paths mcp _tools _signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key "
+    "_summary",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _session_reader _turn store",
     3: "_pool _launch _map _places run client session _open_session _stream",
@@ -44,6 +45,7 @@ PURE_LATER = {
     "_hooks": {"difflib"},
     "_hook_reply": {"difflib"},
     "_paths": {"unicodedata"},
+    "_summary": {"datetime"},
     "_tool_result": {"binascii"},
 }
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "breakpoint", "__import__"}
@@ -58,11 +60,11 @@ ConcurrencyError ControlError DONT_ASK Deny ERROR Effort Event HOOK HookCall Hoo
 InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError ModelNotFoundError OVERSIZE OutputLimitError PLAN
 PermissionMode PermissionPrompts PermissionRequest PermissionUpdate ProcessError PromptTooLongError RATE_LIMIT RESULT
 RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError Session
-SessionClosedError SessionInUseError SessionKey SessionNotFoundError SessionStore SettingSource SlotTimeoutError
-StaleSessionError StartError StoreError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT TASK_STARTED
-TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode
-ToolContext ToolResult ToolServer Totals TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError
-__version__ find_cli is_stale_session parse_line replay tool unattended
+SessionClosedError SessionInUseError SessionInfo SessionKey SessionNotFoundError SessionStore SettingSource
+SlotTimeoutError StaleSessionError StartError StoreError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS
+TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS
+TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals TurnCancelled TurnError TurnOptions
+TurnTimeout USER_TEXT UnfinishedTurnError __version__ find_cli is_stale_session parse_line replay tool unattended
 """
 EXPORTS = _EXPORTS.split()
 
