@@ -1,0 +1,251 @@
+"""Which entries of a transcript are the conversation, and in which order.
+
+Pure. A transcript is a tree written down as a list: each entry names its parent, and a session that
+was resumed twice at a time, rewound or compacted has several branches. The conversation is the branch
+that ends last in the file, followed from its end to its root.
+
+Two things are not on that branch and belong to it all the same. A model may call several tools at
+once: the CLI writes one entry per call, and each result hangs on its own call, so the branch holds
+one result and may miss calls; they are put back behind the answer they belong to. And a
+compaction may keep some messages as they were: they are put back behind its summary.
+
+Works on a `Link` per entry, which is small, so that a transcript of any size can be put in order
+without holding it; `place` says where the entry is. Everything here is linear, survives any JSON,
+circles, entries without a parent, and an id that comes twice (the last one counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+_KINDS: Final = frozenset(("user", "assistant", "system", "attachment", "progress"))
+_SPOKEN: Final = frozenset(("user", "assistant"))
+
+
+@dataclass(frozen=True)
+class SessionMessage:
+    """One message of a conversation: a `user` or `assistant` line of its transcript."""
+
+    type: str
+    uuid: str
+    session_id: str
+    message: Any  # as the API has it: {"role": ..., "content": ...}
+    parent_tool_use_id: str | None = None  # of a subagent: the tool call that started it
+    parent_agent_id: str | None = None  # of a subagent that a subagent started
+    timestamp: str | None = None  # ISO 8601
+    data: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # the whole line
+
+    @property
+    def text(self) -> str:
+        """What was said: the texts of the message, without thinking, tools and their results."""
+        content = self.message.get("content") if isinstance(self.message, Mapping) else None
+        if isinstance(content, str):
+            return content
+        texts = [block.get("text") for block in _blocks(content) if block.get("type") == "text"]
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def message_of(entry: dict[str, Any], tool_use_id: str | None = None, agent_id: str | None = None) -> SessionMessage:
+    """The entry as users see it."""
+    return SessionMessage(
+        type=_text(entry.get("type")),
+        uuid=_text(entry.get("uuid")),
+        session_id=_text(entry.get("sessionId")),
+        message=entry.get("message"),
+        parent_tool_use_id=tool_use_id,
+        parent_agent_id=agent_id,
+        timestamp=_text(entry.get("timestamp")) or None,
+        data=entry,
+    )
+
+
+class Link(NamedTuple):
+    """What the order of an entry depends on. Missing texts are ""."""
+
+    place: int  # its offset in a file, its index in a list: grows
+    uuid: str
+    parent: str
+    kind: str
+    shown: bool  # a message of the main conversation that is meant to be seen
+    writer: tuple[bool, str]  # sidechain, agent
+    answer: str  # assistant: the id of the API's message, of which each block is an entry
+    calls: tuple[str, ...]  # assistant: ids of tool calls
+    results: tuple[str, ...]  # user: ids of the tool calls that are answered here
+    source: str  # user: the entry of the call, if the CLI says so
+    time: str
+    anchor: str  # compaction: the entry behind which the kept messages belong
+    kept: tuple[str, ...]
+
+
+def link(entry: Mapping[str, Any], place: int) -> Link | None:
+    """None for what is no part of the tree: metadata, and entries without an id."""
+    kind, uuid = _text(entry.get("type")), _text(entry.get("uuid"))
+    if kind not in _KINDS or not uuid:
+        return None
+    message = entry.get("message")
+    message = message if isinstance(message, Mapping) else {}
+    blocks = _blocks(message.get("content")) if kind in _SPOKEN else []
+    sidechain = bool(entry.get("isSidechain"))
+    kept = _kept(entry) if entry.get("subtype") == "compact_boundary" else {}
+    return Link(
+        place,
+        uuid,
+        _text(entry.get("parentUuid")),
+        kind,
+        kind in _SPOKEN and not (sidechain or entry.get("isMeta") or entry.get("teamName")),
+        (sidechain, _text(entry.get("agentId"))),
+        _text(message.get("id")) if kind == "assistant" else "",
+        _ids(blocks, "tool_use", "id") if kind == "assistant" else (),
+        _ids(blocks, "tool_result", "tool_use_id") if kind == "user" else (),
+        _text(entry.get("sourceToolAssistantUUID")),
+        _text(entry.get("timestamp")),
+        _text(kept.get("anchorUuid")),
+        tuple(uuid for uuid in _list(kept.get("uuids")) if isinstance(uuid, str)),
+    )
+
+
+def conversation(links: Sequence[Link]) -> list[Link]:
+    """The messages of a session, in order, as they are meant to be seen."""
+    by_uuid = {link.uuid: link for link in links}
+    leaves = _leaves(links, by_uuid) or [link for link in by_uuid.values() if link.kind in _SPOKEN]
+    return [link for link in _whole([leaf for leaf in leaves if leaf.shown] or leaves, by_uuid) if link.shown]
+
+
+def agent_conversation(links: Sequence[Link]) -> list[Link]:
+    """The messages of a subagent. Its transcript has one branch, which the last message ends."""
+    by_uuid = {link.uuid: link for link in links}
+    spoken = [link for link in by_uuid.values() if link.kind in _SPOKEN]
+    return [link for link in _whole(spoken, by_uuid) if link.kind in _SPOKEN]
+
+
+# --- the branch
+
+
+def _leaves(links: Iterable[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
+    """For each entry that is nobody's parent the nearest message, itself or above it."""
+    parents = {link.parent for link in links}
+    seen: set[str] = set()  # where two walks meet, they go on alike
+    leaves = []
+    for end in by_uuid.values():
+        at = end if end.uuid not in parents else None
+        while at is not None and at.uuid not in seen:
+            seen.add(at.uuid)
+            if at.kind in _SPOKEN:
+                leaves.append(at)
+                break
+            at = by_uuid.get(at.parent)
+    return leaves
+
+
+def _whole(leaves: Sequence[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
+    """The branch of the last of these, with all that belongs to it."""
+    if not leaves:
+        return []
+    branch: dict[str, Link] = {}
+    at: Link | None = max(leaves, key=lambda leaf: leaf.place)
+    while at is not None and at.uuid not in branch:
+        branch[at.uuid] = at
+        at = by_uuid.get(at.parent)
+    chain = list(reversed(branch.values()))
+    for missing in (_kept_messages, _parallel_calls):
+        chain = _inserted(chain, missing(chain, by_uuid))
+    return chain
+
+
+def _inserted(chain: list[Link], behind: Mapping[str, list[Link]]) -> list[Link]:
+    return [item for link in chain for item in (link, *behind.get(link.uuid, ()))]
+
+
+def _kept_messages(chain: Sequence[Link], by_uuid: Mapping[str, Link]) -> dict[str, list[Link]]:
+    """What a compaction kept, by the uuid behind which it belongs."""
+    there = {link.uuid for link in chain}
+    behind: dict[str, list[Link]] = {}
+    for boundary in chain:
+        for uuid in boundary.kept:
+            if uuid in by_uuid and uuid not in there:
+                there.add(uuid)
+                behind.setdefault(boundary.anchor, []).append(by_uuid[uuid])
+    return behind
+
+
+# --- calls at the same time
+
+
+def _parallel_calls(chain: Sequence[Link], by_uuid: Mapping[str, Link]) -> dict[str, list[Link]]:
+    """Calls and results that are not on the chain, by the uuid behind which they belong.
+
+    That is the last entry of their answer that is on the chain; calls come first, both in time.
+    """
+    last = {link.answer: link.uuid for link in chain if link.answer}
+    there = {link.uuid for link in chain}
+    away = [link for link in by_uuid.values() if link.uuid not in there]
+    found: dict[str, list[Link]] = {}
+    for call in sorted((link for link in away if link.answer in last), key=_time):
+        found.setdefault(last[call.answer], []).append(call)
+    answered = {call for link in chain for call in link.results}
+    callers = _callers(by_uuid.values())
+    results = [link for link in away if link.results and link.parent]
+    for answer_of in (_by_parent, _by_call):
+        for result in sorted(results, key=_time):
+            answer = answer_of(result, by_uuid, callers)
+            # A call that was answered on this branch keeps that answer; the other is another branch's.
+            if answer in last and not answered.issuperset(result.results):
+                answered.update(result.results)
+                found.setdefault(last[answer], []).append(result)
+    return found
+
+
+def _time(link: Link) -> str:
+    return link.time
+
+
+def _callers(links: Iterable[Link]) -> dict[str, Link | None]:
+    """Who made each call; None if two answers claim it."""
+    callers: dict[str, Link | None] = {}
+    for link in links:
+        for call in link.calls:
+            known = callers.setdefault(call, link)
+            if known is not None and known.answer != link.answer:
+                callers[call] = None
+    return callers
+
+
+def _by_parent(result: Link, by_uuid: Mapping[str, Link], _: Mapping[str, Link | None]) -> str:
+    parent = by_uuid.get(result.parent)
+    return parent.answer if parent else ""
+
+
+def _by_call(result: Link, by_uuid: Mapping[str, Link], callers: Mapping[str, Link | None]) -> str:
+    """By what the CLI says, or by the call's id; of the same writer only, as ids can come again elsewhere."""
+    for caller in (by_uuid.get(result.source), *map(callers.get, result.results)):
+        if caller is not None and caller.answer and caller.writer == result.writer:
+            return caller.answer
+    return ""
+
+
+# --- any JSON
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _blocks(content: Any) -> list[Mapping[str, Any]]:
+    return [block for block in _list(content) if isinstance(block, Mapping)]
+
+
+def _ids(blocks: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str, ...]:
+    found = (block.get(name) for block in blocks if block.get("type") == kind)
+    return tuple(value for value in found if isinstance(value, str))
+
+
+def _kept(boundary: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = boundary.get("compactMetadata")
+    kept = metadata.get("preservedMessages") if isinstance(metadata, Mapping) else None
+    return kept if isinstance(kept, Mapping) else {}

@@ -1,0 +1,67 @@
+"""A copy of a conversation under a new id: its entries with new uuids, linked as the old ones were.
+
+Pure: the caller gives the new ids and the time, and the entries one by one, twice: once as links to
+make the plan, once to copy them, so that a large transcript is never held. (Not the fork of a
+process, which is `_fork.py`.)
+
+What is copied is what the official SDK copies, which the CLI resumes: the entries of the tree without
+subagents' branches. Progress notes are left out and linked across. Not copied: metadata, the recorded
+API requests, checkpoints of files; nor what ties an entry to its old session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ._chain import Link
+
+_LEFT_OUT: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
+
+
+class ForkPlan:
+    """Which entries are copied, and their new ids. `empty` if there is nothing to copy."""
+
+    def __init__(self, links: Sequence[Link], session_id: str, new_id: str, now: str, new_uuid: Callable[[], str]):
+        self._session_id, self._new_id, self._now = session_id, new_id, now
+        self._by_uuid = {link.uuid: link for link in links}  # of an id that comes twice the last one
+        self._ids = {uuid: new_uuid() for uuid in self._by_uuid}
+        self._written = {link.place for link in self._by_uuid.values() if link.kind != "progress"}
+        self._last = max(self._written, default=-1)
+        self.empty = not self._written
+
+    def copy(self, place: int, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The entry's copy; None if it has no place in the new session."""
+        if place not in self._written:
+            return None
+        old = entry["uuid"]
+        copied = {name: value for name, value in entry.items() if name not in _LEFT_OUT}
+        copied.update(
+            uuid=self._ids[old],
+            parentUuid=self._parent(old),
+            sessionId=self._new_id,
+            isSidechain=False,
+            forkedFrom={"sessionId": self._session_id, "messageUuid": old},
+        )
+        if isinstance(logical := copied.get("logicalParentUuid"), str):
+            copied["logicalParentUuid"] = self._ids.get(logical)
+        if place == self._last:  # the CLI goes on from the latest message
+            copied["timestamp"] = self._now
+        return copied
+
+    def _parent(self, uuid: str) -> str | None:
+        """The new id of the nearest entry above that is copied. Circles of progress notes end."""
+        seen: set[str] = set()
+        at = self._by_uuid.get(self._by_uuid[uuid].parent)
+        while at is not None and at.kind == "progress" and at.uuid not in seen:
+            seen.add(at.uuid)
+            at = self._by_uuid.get(at.parent)
+        return self._ids[at.uuid] if at is not None and at.kind != "progress" else None
+
+
+def first_until(links: Sequence[Link], uuid: str) -> list[Link] | None:
+    """The links until this message, itself included, in the order of the file; None if it is not there."""
+    for index, link in enumerate(links):
+        if link.uuid == uuid:
+            return list(links[: index + 1])
+    return None

@@ -1,0 +1,295 @@
+"""Which entries are the conversation, pure: small trees written down as lines, and the order that comes out."""
+
+import time
+
+import pytest
+
+from claude_cli_client._chain import SessionMessage, agent_conversation, conversation, link, message_of
+from claude_cli_client._session_fork import ForkPlan, first_until
+
+
+def entry(kind, uuid, parent=None, content="x", **fields):
+    message = {"role": kind, "content": content}
+    if kind == "assistant":
+        message["id"] = fields.pop("answer", "msg-" + uuid)
+    return {"type": kind, "uuid": uuid, "parentUuid": parent, "message": message, **fields}
+
+
+def user(uuid, parent=None, content="x", **fields):
+    return entry("user", uuid, parent, content, **fields)
+
+
+def assistant(uuid, parent=None, content="x", **fields):
+    return entry("assistant", uuid, parent, content, **fields)
+
+
+def call(uuid, parent, tool, answer, **fields):
+    return assistant(uuid, parent, [{"type": "tool_use", "id": tool}], answer=answer, **fields)
+
+
+def result(uuid, parent, *tools, **fields):
+    return user(uuid, parent, [{"type": "tool_result", "tool_use_id": tool} for tool in tools], **fields)
+
+
+def other(kind, uuid, parent=None, **fields):
+    return {"type": kind, "uuid": uuid, "parentUuid": parent, **fields}
+
+
+def links(entries):
+    return [found for place, item in enumerate(entries) if (found := link(item, place)) is not None]
+
+
+def shown(*entries):
+    return [found.uuid for found in conversation(links(entries))]
+
+
+# --- the branch
+
+
+def test_from_the_root_to_the_end():
+    """The messages in order; what hangs in between without being one only links them."""
+    entries = [
+        user("u"),
+        other("attachment", "x", "u"),
+        assistant("a", "x"),
+        other("system", "s", "a"),
+        user("v", "s"),
+        other("progress", "p", "v"),
+        assistant("b", "p"),
+        other("attachment", "y", "b"),
+    ]
+    assert shown(*entries) == ["u", "a", "v", "b"]
+
+
+def test_the_last_branch_counts():
+    """Two continuations of one message: the one that was written last is the conversation."""
+    assert shown(user("u"), assistant("a", "u"), user("v", "a"), user("w", "a")) == ["u", "a", "w"]
+    assert shown(user("u"), assistant("a", "u"), user("w", "a"), user("v", "a")) == ["u", "a", "v"]
+
+
+def test_what_is_not_meant_to_be_seen():
+    """Notes of the CLI, subagents and teams are left out, and no branch is chosen for them."""
+    main = [user("u"), user("m", "u", isMeta=True), assistant("a", "m")]
+    aside = [user("t", "u", teamName="t"), user("s", None, isSidechain=True), user("n", "u", isMeta=True)]
+    assert shown(*main, *aside) == ["u", "a"]
+
+
+def test_nothing_but_what_is_hidden():
+    """A transcript of a subagent alone shows nothing."""
+    assert shown(user("s", isSidechain=True), assistant("t", "s", isSidechain=True)) == []
+    assert shown() == []
+    assert shown(other("attachment", "x")) == []
+
+
+def test_a_missing_parent_is_a_root():
+    """What stands before a lost line is lost, what stands behind it is shown."""
+    assert shown(user("u"), user("v", "gone"), assistant("a", "v")) == ["v", "a"]
+
+
+def test_circles_end():
+    """Entries that name each other as parents are shown once."""
+    assert sorted(shown(user("u", "a"), assistant("a", "u"))) == ["a", "u"]
+    assert shown(user("u", "u")) == ["u"]
+    assert shown(user("u", "b"), assistant("a", "u"), user("b", "a"), assistant("c", "b")) == ["u", "a", "b", "c"]
+
+
+def test_an_id_that_comes_twice():
+    """The last entry of that id counts, once."""
+    assert shown(user("u"), user("u"), assistant("a", "u"), assistant("a", "u")) == ["u", "a"]
+
+
+def test_a_compaction_begins_anew():
+    """What stood before it is not followed, though the boundary names it."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="a")
+    assert shown(user("u"), assistant("a", "u"), boundary, user("s", "c", isCompactSummary=True)) == ["s"]
+
+
+def test_what_a_compaction_kept():
+    """Messages that it kept as they were come behind its summary."""
+    kept = {"preservedMessages": {"anchorUuid": "s", "uuids": ["a", "b", "gone", 7]}}
+    boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=kept)
+    before = [user("u"), assistant("a", "u"), assistant("b", "a")]
+    assert shown(*before, boundary, user("s", "c"), user("v", "s")) == ["s", "a", "b", "v"]
+
+
+# --- calls at the same time
+
+
+def test_parallel_calls():
+    """Each result hangs on its own call: all calls come behind the answer, then all results."""
+    entries = [
+        user("u"),
+        call("a", "u", "t1", "m"),
+        call("b", "a", "t2", "m"),
+        call("c", "b", "t3", "m"),
+        result("r3", "c", "t3", timestamp="2"),
+        result("r1", "a", "t1", timestamp="4"),
+        result("r2", "b", "t2", timestamp="3"),
+        assistant("d", "r1"),
+    ]
+    assert shown(*entries) == ["u", "a", "b", "c", "r3", "r2", "r1", "d"]
+
+
+def test_a_result_that_hangs_elsewhere():
+    """It is placed by what the CLI says, or by the id of its call."""
+    calls = [user("u"), call("a", "u", "t1", "m"), call("b", "a", "t2", "m"), result("r2", "b", "t2")]
+    said = result("r1", "x", "t1", sourceToolAssistantUUID="a")
+    assert shown(*calls, said, assistant("d", "r2")) == ["u", "a", "b", "r1", "r2", "d"]
+    assert shown(*calls, result("r1", "x", "t1"), assistant("d", "r2")) == ["u", "a", "b", "r1", "r2", "d"]
+
+
+def test_a_call_is_answered_once():
+    """What another branch answered to the same call does not come in."""
+    calls = [user("u"), call("a", "u", "t1", "m"), result("old", "a", "t1"), assistant("x", "old")]
+    assert shown(*calls, result("new", "a", "t1"), assistant("d", "new")) == ["u", "a", "new", "d"]
+
+
+def test_ids_of_calls_that_come_again():
+    """A call's id that two answers claim, or that another agent used, places nothing."""
+    calls = [user("u"), call("a", "u", "t", "m"), call("b", "a", "t", "n"), assistant("d", "b")]
+    assert shown(*calls, result("r", "x", "t")) == ["r"]
+    assert "r" not in shown(*calls, result("r", "x", "t"), user("v", "d"))
+    aside = result("r", "x", "t", isSidechain=True, agentId="g")
+    assert "r" not in shown(user("u"), call("a", "u", "t", "m"), aside)
+
+
+# --- subagents
+
+
+def test_a_subagent():
+    """Its last message ends its branch; everything of it is a sidechain, and shown."""
+    entries = [user("u", isSidechain=True), other("attachment", "x", "u"), assistant("a", "x", isSidechain=True)]
+    entries.append(other("attachment", "y", "a"))
+    assert [found.uuid for found in agent_conversation(links(entries))] == ["u", "a"]
+
+
+def test_parallel_calls_of_a_subagent():
+    """They are put back, too."""
+    aside = {"isSidechain": True, "agentId": "g"}
+    entries = [
+        user("u", **aside),
+        call("a", "u", "t1", "m", **aside),
+        call("b", "a", "t2", "m", **aside),
+        result("r1", "a", "t1", **aside),
+        result("r2", "b", "t2", **aside),
+        assistant("d", "r1", **aside),
+    ]
+    assert [found.uuid for found in agent_conversation(links(entries))] == ["u", "a", "b", "r2", "r1", "d"]
+
+
+# --- any content
+
+
+ODD = [None, True, 7, "text", [], {}, [[]], [{}], [{"type": "tool_use"}], [{"type": "tool_result", "tool_use_id": {}}]]
+FIELDS = """
+type uuid parentUuid message isSidechain isMeta teamName agentId timestamp sourceToolAssistantUUID subtype
+compactMetadata
+"""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_any_json_is_survived(odd):
+    """Whatever stands in a field, the others are shown."""
+    entries = [user("u"), assistant("a", "u")]
+    for index, field in enumerate(FIELDS.split()):
+        entries.append({**user(f"o{index}"), field: odd})
+    entries.append(user("o", None, odd))
+    for kept in (odd, {"uuids": odd}, {"uuids": ["u"], "anchorUuid": odd}):
+        metadata = {"preservedMessages": kept}
+        entries.append(other("system", "c", None, subtype="compact_boundary", compactMetadata=metadata))
+    entries += [user("v", "a"), assistant("b", "v")]
+    assert shown(*entries) == ["u", "a", "v", "b"]
+    agent_conversation(links(entries))
+
+
+def test_long_transcripts_take_linear_time():
+    """Also where many ends share one long way up, and where one answer has very many calls."""
+
+    def measured(count):
+        long = [user("u")] + [other("attachment", f"x{n}", f"x{n - 1}" if n else "u") for n in range(count)]
+        ends = [other("attachment", f"y{n}", f"x{count - 1}") for n in range(count)]
+        calls = [call(f"c{n}", f"c{n - 1}" if n else "u", f"t{n}", "m") for n in range(count)]
+        results = [result(f"r{n}", f"c{n}", f"t{n}") for n in range(count)]
+        made = links([*long, *ends, *calls, *results])
+        begin = time.process_time()
+        assert len(conversation(made)) == 2 * count + 1
+        return time.process_time() - begin
+
+    measured(1000)
+    assert measured(40_000) < 60 * (measured(2000) + 0.005)
+
+
+TEXTS = [
+    ({"content": "hi"}, "hi"),
+    ({"content": [{"type": "text", "text": "a"}, {"type": "tool_use"}, {"type": "text", "text": "b"}, 7]}, "a\nb"),
+    ({"content": [{"type": "thinking", "thinking": "hm"}]}, ""),
+    ({"content": None}, ""),
+    ({}, ""),
+    (None, ""),
+    ("odd", ""),
+]
+
+
+@pytest.mark.parametrize(("message", "text"), TEXTS)
+def test_the_text_of_a_message(message, text):
+    """What was said, of any kind of content."""
+    assert SessionMessage("user", "u", "s", message).text == text
+
+
+def test_a_message():
+    """Its fields are those of the line, and the line itself is there."""
+    line = {**user("u", timestamp="t"), "sessionId": "s", "cwd": "/x"}
+    message = message_of(line, "tool", "agent")
+    assert message == SessionMessage("user", "u", "s", line["message"], "tool", "agent", "t")
+    assert message.data is line
+
+
+# --- copies
+
+
+def copies(entries, chosen=None):
+    numbers = iter(range(100))
+    plan = ForkPlan(links(entries) if chosen is None else chosen, "old", "new", "now", lambda: f"n{next(numbers)}")
+    return [copied for place, item in enumerate(entries) if (copied := plan.copy(place, item)) is not None]
+
+
+def test_a_copy():
+    """New ids, links and session; the last entry is of now; what ties it to the old session is gone."""
+    tied = {"teamName": "", "slug": "s", "agentName": "n", "sourceToolAssistantUUID": "u", "sessionId": "old"}
+    first, second = copies([user("u", cwd="/x", timestamp="t", **tied), assistant("a", "u", timestamp="t")])
+    assert first == {
+        **user("n0", cwd="/x", timestamp="t"),
+        "sessionId": "new",
+        "isSidechain": False,
+        "forkedFrom": {"sessionId": "old", "messageUuid": "u"},
+    }
+    assert (second["uuid"], second["parentUuid"], second["timestamp"]) == ("n1", "n0", "now")
+
+
+def test_progress_is_linked_across():
+    """Notes of progress are not copied; their children hang on what is above them. Circles of them end."""
+    entries = [user("u"), other("progress", "p", "u"), other("progress", "q", "p"), assistant("a", "q")]
+    assert [copy["parentUuid"] for copy in copies(entries)] == [None, "n0"]
+    entries = [other("progress", "p", "q"), other("progress", "q", "p"), assistant("a", "q")]
+    assert [copy["parentUuid"] for copy in copies(entries)] == [None]
+
+
+def test_the_boundary_of_a_compaction():
+    """Its second link is mapped, too; and is None where it leads to what is not copied."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="a")
+    assert copies([assistant("a"), boundary])[1]["logicalParentUuid"] == "n0"
+    assert copies([boundary])[0]["logicalParentUuid"] is None
+
+
+def test_a_copy_until_a_message():
+    """In the order of the file, and with that message."""
+    entries = [user("u"), assistant("a", "u"), user("v", "a")]
+    chosen = first_until(links(entries), "a")
+    assert [copy["forkedFrom"]["messageUuid"] for copy in copies(entries, chosen)] == ["u", "a"]
+    assert first_until(links(entries), "gone") is None
+
+
+def test_nothing_to_copy():
+    """Without entries, or with nothing but notes of progress."""
+    assert ForkPlan([], "old", "new", "now", str).empty
+    assert ForkPlan(links([other("progress", "p")]), "old", "new", "now", str).empty
