@@ -22,6 +22,7 @@ from .options import *  # noqa: F403 - RunOptions and the constants of its value
 from .run import Run
 
 if TYPE_CHECKING:
+    from ._chain import SessionMessage
     from ._replay import is_stale_session, parse_line, replay
     from ._summary import SessionInfo
     from ._unattended import unattended
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
     from .session import Session
     from .store import SessionKey, SessionStore
     from .totals import Capacity, Totals
+    from .transcripts import (
+        delete_session,
+        fork_session,
+        get_messages,
+        get_session,
+        get_subagent_messages,
+        list_sessions,
+        list_subagents,
+        rename_session,
+        tag_session,
+    )
 
 __version__ = "0.1.0"
 
@@ -48,16 +60,26 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SessionKey",
+    "SessionMessage",
     "SessionStore",
     "ToolContext",
     "ToolResult",
     "ToolServer",
     "Totals",
     "__version__",
+    "delete_session",
     "find_cli",
+    "fork_session",
+    "get_messages",
+    "get_session",
+    "get_subagent_messages",
     "is_stale_session",
+    "list_sessions",
+    "list_subagents",
     "parse_line",
+    "rename_session",
     "replay",
+    "tag_session",
     "tool",
     "unattended",
 ]
@@ -78,15 +100,25 @@ _LATER = {
     "Session": "session",
     "SessionInfo": "_summary",
     "SessionKey": "store",
+    "SessionMessage": "_chain",
     "SessionStore": "store",
     "ToolContext": "mcp",
     "ToolResult": "mcp",
     "ToolServer": "mcp",
     "Totals": "totals",
+    "delete_session": "transcripts",
     "find_cli": "discovery",
+    "fork_session": "transcripts",
+    "get_messages": "transcripts",
+    "get_session": "transcripts",
+    "get_subagent_messages": "transcripts",
     "is_stale_session": "_replay",
+    "list_sessions": "transcripts",
+    "list_subagents": "transcripts",
     "parse_line": "_replay",
+    "rename_session": "transcripts",
     "replay": "_replay",
+    "tag_session": "transcripts",
     "tool": "mcp",
     "unattended": "_unattended",
 }

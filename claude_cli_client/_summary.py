@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-_LONGEST_TEXT: Final = 4096  # characters that are kept of a title or a path: as long as a path can be
+LONGEST_TEXT: Final = 4096  # characters that are kept of a title or a path: as long as a path can be
 _LONGEST_PROMPT: Final = 200
 
 # Field of an entry: its name in the summary. The latest entry wins.
@@ -117,7 +117,7 @@ def session_info(
 def _fold(found: dict[str, Any], entry: Mapping[str, Any]) -> None:
     if "sidechain" not in found:
         found["sidechain"] = entry.get("isSidechain") is True
-    if "created_at" not in found and (time := _milliseconds(entry.get("timestamp"))) is not None:
+    if "created_at" not in found and (time := milliseconds(entry.get("timestamp"))) is not None:
         found["created_at"] = time
     if "cwd" not in found and (cwd := entry.get("cwd")) and isinstance(cwd, str):
         found["cwd"] = _kept(cwd)
@@ -173,11 +173,11 @@ def _texts(message: Any) -> list[str]:
 
 def _kept(text: str) -> str:
     """Cut, and without lone surrogates, which neither a terminal nor a database takes."""
-    text = text[:_LONGEST_TEXT]
+    text = text[:LONGEST_TEXT]
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _milliseconds(timestamp: Any) -> int | None:
+def milliseconds(timestamp: Any) -> int | None:
     """An ISO time as milliseconds since 1970; one without a zone is UTC, as all of the CLI's are."""
     if not isinstance(timestamp, str):
         return None

@@ -22,16 +22,15 @@ MODULES = {path.stem: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.gl
 # Imports go down, or stay in their layer; never up.
 LAYERS = {
     0: "errors events totals _log",
-    1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict "
-    "_protocol callbacks _permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell "
-    "_paths mcp _tools _signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key "
-    "_summary _chain _session_fork",
+    1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict _protocol callbacks "
+    "_permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell _paths mcp _tools "
+    "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
+    "_session_fork",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
-    "_duplex _answers _serial _session_reader _turn store",
+    "_duplex _answers _serial _session_reader _turn store _project_folders _transcript_file _on_disk _in_store",
     3: "_pool _launch _map _places run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
-    "_fake_live "
-    "_doctor _progress _run_program __main__ __init__",
+    "_fake_live _doctor _progress _run_program __main__ __init__ transcripts",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
@@ -60,11 +59,13 @@ ConcurrencyError ControlError DONT_ASK Deny ERROR Effort Event HOOK HookCall Hoo
 InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError ModelNotFoundError OVERSIZE OutputLimitError PLAN
 PermissionMode PermissionPrompts PermissionRequest PermissionUpdate ProcessError PromptTooLongError RATE_LIMIT RESULT
 RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError Session
-SessionClosedError SessionInUseError SessionInfo SessionKey SessionNotFoundError SessionStore SettingSource
-SlotTimeoutError StaleSessionError StartError StoreError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS
-TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS
-TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals TurnCancelled TurnError TurnOptions
-TurnTimeout USER_TEXT UnfinishedTurnError __version__ find_cli is_stale_session parse_line replay tool unattended
+SessionClosedError SessionInUseError SessionInfo SessionKey SessionMessage SessionNotFoundError SessionStore
+SettingSource SlotTimeoutError StaleSessionError StartError StoreError StructuredOutputError TASK_NOTIFICATION
+TASK_PROGRESS TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA
+TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals TurnCancelled TurnError
+TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ delete_session find_cli fork_session get_messages
+get_session get_subagent_messages is_stale_session list_sessions list_subagents parse_line rename_session replay
+tag_session tool unattended
 """
 EXPORTS = _EXPORTS.split()
 

@@ -1,0 +1,227 @@
+"""Sessions in a store: the same few operations as on disk, see `_on_disk.py`.
+
+What a store raises becomes a `StoreError`. A method that a store need not have is looked up by name;
+where one is needed and missing, that is a `ValueError` which names it. A store is somebody else's code:
+rows that are no rows are passed over, entries that are no objects too.
+
+`directory=None` is every project, as far as the store can list them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ._project_folders import forms_of
+from ._project_key import project_key
+from ._summary import SessionInfo, milliseconds, session_info, summarize
+from .errors import SessionNotFoundError, StoreError
+from .store import ListingStore, SessionKey
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_AT_ONCE: Final = 500  # entries in one `append`
+
+Entry = dict[str, Any]
+
+
+class _Row(NamedTuple):
+    """A session, as the store lists it."""
+
+    key: SessionKey
+    mtime: int
+    summary: Mapping[str, Any] | None  # None: it lists no summaries
+
+
+class InStore:
+    """The sessions of a directory, or of all, in a store."""
+
+    def __init__(self, directory: str | None, store: Any) -> None:
+        for name in ("append", "load"):
+            if not callable(getattr(store, name, None)):
+                raise ValueError(f"store must be a SessionStore, but a {type(store).__name__} has no {name}()")
+        self._store = store
+        self._forms = [] if directory is None else forms_of(directory)
+        self._keys: list[str] = list(dict.fromkeys(map(project_key, self._forms)))
+
+    # --- lists
+
+    def infos(self, include_worktrees: bool) -> Iterator[SessionInfo]:
+        """Newest first; a session whose summary is not in the list is loaded when it is asked for.
+
+        A store knows no worktrees: it lists those of the directory alone.
+        """
+        shown: set[str] = set()
+        for row in self._rows("list_summaries", "list_sessions"):
+            info = None if row.key.session_id in shown else self._info(row)
+            if info is not None:
+                shown.add(row.key.session_id)
+                yield info
+
+    def _rows(self, *names: str) -> list[_Row]:
+        """What the first of these methods that the store has lists, newest first."""
+        name = next((name for name in names if self._optional(name)), None)
+        if name is None:
+            remedy = "" if self._keys else "; give the session's directory, then it is not needed for one session"
+            raise ValueError(f"the store lists no sessions, it has no {' or '.join(names)}(){remedy}")
+        keys: Sequence[str | None] = self._keys or [None]
+        for key in keys:
+            listed = self._call(name, (), key)
+            rows = [row for item in _sequence(listed) if (row := _row(item, key)) is not None]
+            if rows:
+                return sorted(rows, key=lambda row: (-row.mtime, row.key.session_id))
+        return []
+
+    def _info(self, row: _Row) -> SessionInfo | None:
+        summary = row.summary
+        if summary is None:
+            summary = summarize(None, self._load(row.key) or ())
+        cwd = self._forms[0] if self._forms else None
+        return session_info(summary, row.key.session_id, row.mtime, project_key=row.key.project_key, cwd=cwd)
+
+    # --- one session
+
+    def info(self, session_id: str) -> SessionInfo | None:
+        if self._optional("list_summaries") or not self._keys:
+            rows = self._rows("list_summaries", "list_sessions")
+            return next((self._info(row) for row in rows if row.key.session_id == session_id), None)
+        for key, entries in self._loaded(session_id):
+            times = [time for entry in entries if (time := milliseconds(entry.get("timestamp"))) is not None]
+            return self._info(_Row(key, max(times, default=0), summarize(None, entries)))
+        return None
+
+    def open(self, session_id: str) -> StoredTranscript:
+        for key, entries in self._loaded(session_id):
+            return StoredTranscript(self, key, entries)
+        raise self._missing(session_id)
+
+    def append(self, session_id: str, entry: Mapping[str, Any]) -> None:
+        self.write(self._key(session_id), [entry])
+
+    def delete(self, session_id: str) -> None:
+        self._needed("delete")
+        key = self._key(session_id)
+        self._call("delete", key, key)
+
+    def subagents(self, session_id: str) -> list[str]:
+        self._needed("list_subkeys")
+        return list(self._subkeys(self._key(session_id)))
+
+    def open_subagent(self, session_id: str, agent_id: str) -> StoredTranscript:
+        key = self._key(session_id)
+        subpath = f"subagents/agent-{agent_id}"
+        if self._optional("list_subkeys"):  # it may lie deeper
+            subpath = self._subkeys(key).get(agent_id, subpath)
+        entries = self._load(key._replace(subpath=subpath))
+        if not entries:
+            raise SessionNotFoundError(f"session {session_id} has no subagent {agent_id!r}", wanted=agent_id)
+        return StoredTranscript(self, key._replace(subpath=subpath), entries)
+
+    def write(self, key: SessionKey, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Append, in parts that a store can take at once."""
+        part: list[Mapping[str, Any]] = []
+        for entry in entries:
+            part.append(entry)
+            if len(part) == _AT_ONCE:
+                self._call("append", key, key, part)
+                part = []
+        if part:
+            self._call("append", key, key, part)
+
+    # --- finding it
+
+    def _key(self, session_id: str) -> SessionKey:
+        """The key of a session that is there. By the store's list, if it has one: a load may be large."""
+        if self._optional("list_sessions") or not self._keys:
+            rows = self._rows("list_sessions", "list_summaries")
+            found = next((row.key for row in rows if row.key.session_id == session_id), None)
+        else:
+            found = next((key for key, _ in self._loaded(session_id)), None)
+        if found is None:
+            raise self._missing(session_id)
+        return found
+
+    def _loaded(self, session_id: str) -> Iterator[tuple[SessionKey, list[Entry]]]:
+        keys = [SessionKey(key, session_id) for key in self._keys]
+        for key in keys or [self._key(session_id)]:
+            if entries := self._load(key):
+                yield key, entries
+
+    def _load(self, key: SessionKey) -> list[Entry]:
+        return [entry for entry in _sequence(self._call("load", key, key)) if isinstance(entry, dict)]
+
+    def _subkeys(self, key: SessionKey) -> dict[str, str]:
+        """The subpath of each subagent."""
+        found: dict[str, str] = {}
+        for subpath in _sequence(self._call("list_subkeys", key, key.project_key, key.session_id)):
+            name = subpath.rpartition("/")[2] if isinstance(subpath, str) else ""
+            if name.startswith("agent-") and subpath.startswith("subagents/"):
+                found.setdefault(name[len("agent-") :], subpath)
+        return found
+
+    def _missing(self, session_id: str) -> SessionNotFoundError:
+        where = f"of {self._forms[0]} " if self._forms else ""
+        return SessionNotFoundError(f"there is no session {session_id} {where}in the store", wanted=session_id)
+
+    # --- calling it
+
+    def _optional(self, name: str) -> Callable[..., Any] | None:
+        method = getattr(self._store, name, None)
+        # A class may inherit from the protocol: what it did not write itself does nothing.
+        inherited = getattr(type(self._store), name, None) is getattr(ListingStore, name)
+        return method if callable(method) and not inherited else None
+
+    def _needed(self, name: str) -> None:
+        if not self._optional(name):
+            raise ValueError(f"the store cannot do this: a {type(self._store).__name__} has no {name}()")
+
+    def _call(self, name: str, key: Sequence[str | None], *arguments: Any) -> Any:
+        try:
+            return getattr(self._store, name)(*arguments)
+        except Exception as error:
+            message = f"the session store failed in {name}(): {type(error).__name__}: {error}"
+            raise StoreError(message, key=tuple(key)) from error
+
+
+class StoredTranscript:
+    """Loaded entries, to be read like an open file (see `TranscriptFile`)."""
+
+    def __init__(self, place: InStore, key: SessionKey, entries: list[Entry]) -> None:
+        self._place, self._key, self._entries = place, key, entries
+
+    def __enter__(self) -> StoredTranscript:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass  # nothing is open
+
+    def scan(self) -> Iterator[tuple[int, Entry]]:
+        return enumerate(self._entries)
+
+    def at(self, places: Iterable[int]) -> Iterator[Entry]:
+        return (self._entries[place] for place in places)
+
+    def parents(self) -> Mapping[str, Any]:
+        """What the CLI wrote about a subagent: an entry among the others, of which the last counts."""
+        return next((entry for entry in reversed(self._entries) if entry.get("type") == "agent_metadata"), {})
+
+    def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
+        self._place.write(SessionKey(self._key.project_key, session_id), entries)
+
+
+def _row(item: Any, project: str | None) -> _Row | None:
+    if not isinstance(item, Mapping):
+        return None
+    session_id, mtime, key = item.get("session_id"), item.get("mtime"), item.get("project_key", project)
+    if not isinstance(session_id, str) or not _UUID.fullmatch(session_id) or not isinstance(key, str):
+        return None
+    summary = item.get("summary")
+    return _Row(
+        SessionKey(key, session_id),
+        int(mtime) if isinstance(mtime, (int, float)) and mtime == mtime else 0,
+        summary if isinstance(summary, Mapping) else None,
+    )
+
+
+def _sequence(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)) else []

@@ -1,0 +1,107 @@
+"""Where sessions lie on disk: the configuration folder, and in it the folders of projects.
+
+Only looks; nothing here opens a transcript or changes anything. A project's folder has the name that
+the CLI makes of the directory (see `_project_key.py`). If there is none of that name, there may be
+one of the normalised path (macOS), and for a name that was cut one with another hash; since such a
+folder may be another directory's, it is marked as not `sure`, and lists look at what its sessions say.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final, NamedTuple
+
+from ._project_key import is_cut, prefix, project_key
+
+_GIT_TIMEOUT: Final = 5.0  # seconds: a list of worktrees takes milliseconds, unless the disk is gone
+# Set inside of git's hooks, these name another repository than the one that we ask about.
+_GIT_PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+class Folder(NamedTuple):
+    """A project's folder that exists."""
+
+    path: str
+    directory: str | None = None  # whose it is, where that was asked for
+    sure: bool = True
+
+    @property
+    def key(self) -> str:
+        return os.path.basename(self.path)
+
+
+def config_folder(config_dir: str | None) -> str:
+    """`config_dir`, else what CLAUDE_CONFIG_DIR names, else ~/.claude: as the CLI decides it."""
+    return config_dir or os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+
+
+def forms_of(directory: str) -> list[str]:
+    """The directory's real path; and, if that is another, the same with composed characters."""
+    import unicodedata
+
+    real = os.path.realpath(directory)
+    return list(dict.fromkeys((real, unicodedata.normalize("NFC", real))))
+
+
+def folders_of(projects: str, directory: str) -> list[Folder]:
+    """The folder of this directory; several only where a cut name was found by its beginning."""
+    forms = forms_of(directory)
+    for form in forms:
+        path = os.path.join(projects, project_key(form))
+        if is_folder(path):
+            return [Folder(path, forms[0], form == forms[0])]
+    beginnings = tuple(prefix(key) for key in map(project_key, forms) if is_cut(key))
+    found = [folder for folder in all_folders(projects) if folder.key.startswith(beginnings)] if beginnings else []
+    return [Folder(folder.path, forms[0], False) for folder in found]
+
+
+def all_folders(projects: str) -> list[Folder]:
+    """The folders of all projects. Raises `OSError` if there are some that we may not see."""
+    try:
+        with os.scandir(projects) as entries:
+            return [Folder(entry.path) for entry in entries if is_folder(entry.path)]
+    except (FileNotFoundError, NotADirectoryError):  # no session was ever written here
+        return []
+
+
+def is_folder(path: str) -> bool:
+    """Links are followed: some keep their projects elsewhere. Raises `PermissionError`."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except PermissionError:
+        raise  # an empty list would be a lie
+    except OSError:  # not there, or a link in a circle
+        return False
+
+
+def is_of(folder: Folder, cwd: str | None) -> bool:
+    """Whether a session that began in `cwd` belongs to the directory that the folder was found for."""
+    if folder.sure or cwd is None or folder.directory is None or cwd == folder.directory:
+        return True
+    if forms_of(cwd)[-1] != forms_of(folder.directory)[-1]:
+        return False
+    try:
+        return os.path.samefile(cwd, folder.directory)
+    except OSError:  # gone from the disk: that they look alike is all that can be known
+        return True
+
+
+def worktrees(directory: str) -> list[str]:
+    """All worktrees of the git repository around this directory; none without git, or if it takes long."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["git", "worktree", "list", "--porcelain"],
+            cwd=directory,
+            env={name: value for name, value in os.environ.items() if name not in _GIT_PLACES},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_TIMEOUT,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = done.stdout.split(b"\n") if done.returncode == 0 else []
+    return [os.fsdecode(line[9:]) for line in lines if line.startswith(b"worktree ")]
