@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from typing import Final, NamedTuple
 
 from ._project_key import is_cut, prefix, project_key
@@ -32,14 +33,18 @@ class Folder(NamedTuple):
 
 
 def config_folder(config_dir: str | None) -> str:
-    """`config_dir`, else what CLAUDE_CONFIG_DIR names, else ~/.claude: as the CLI decides it."""
-    return config_dir or os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+    """`config_dir`, else what CLAUDE_CONFIG_DIR names, else ~/.claude: as the CLI decides it.
+
+    Unlike the names of projects, the CLI composes accents in this one, so it may write beside the folder
+    that it was told.
+    """
+    told = config_dir or os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+    composed = unicodedata.normalize("NFC", told)
+    return told if is_folder(os.path.join(told, "projects")) and not is_folder(composed) else composed
 
 
 def forms_of(directory: str) -> list[str]:
     """The directory's real path; and, if that is another, the same with composed characters."""
-    import unicodedata
-
     real = os.path.realpath(directory)
     return list(dict.fromkeys((real, unicodedata.normalize("NFC", real))))
 

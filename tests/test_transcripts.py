@@ -306,6 +306,16 @@ def test_the_configuration_folder(disk, monkeypatch):
     assert [info.session_id for info in client.list_sessions()] == [session_id]
 
 
+def test_a_decomposed_configuration_folder(disk):
+    """The CLI composes its name; what lies in a folder of the name as it was told is found, too."""
+    disk.put(said("p"))
+    decomposed, composed = disk.config.with_name("e\u0301"), disk.config.with_name("\u00e9")
+    for folder in (decomposed, composed):
+        disk.config.rename(folder)
+        assert len(client.list_sessions(config_dir=decomposed)) == 1
+        disk.config = folder
+
+
 def test_a_cut_name_with_another_hash(disk, tmp_path):
     """Other builds of the CLI hash otherwise. Found by its beginning, such a folder is looked at closely."""
     long = tmp_path / ("x" * 200)
