@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from . import _transcript_file as transcript_file
+from ._ends import summary_of
 from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
-from ._summary import SessionInfo, session_info, summarize
+from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
 from .errors import SessionNotFoundError
 
@@ -156,11 +157,11 @@ def _removable(path: str) -> os.stat_result | None:
 def _info(folder: Folder, name: str, time_ns: int, size: int) -> SessionInfo | None:
     """None too for a file that cannot be read: a list is not failed by one of its rows."""
     try:
-        entries = transcript_file.ends_of(os.path.join(folder.path, name))
+        parts = transcript_file.ends_of(os.path.join(folder.path, name))
     except OSError:
         return None
     return session_info(
-        summarize(None, entries),
+        summary_of(parts),
         name[: -len(".jsonl")],
         time_ns // 1_000_000,
         file_size=size,

@@ -24,6 +24,8 @@ from typing import Any, Final
 LONGEST_TEXT: Final = 4096  # characters that are kept of a title or a path: as long as a path can be
 _LONGEST_PROMPT: Final = 200
 
+_FIRST: Final = ("sidechain", "created_at", "cwd", "first_prompt")  # the earliest entry wins
+
 # Field of an entry: its name in the summary. The latest entry wins.
 _LATEST: Final = {
     "customTitle": "title",
@@ -32,6 +34,7 @@ _LATEST: Final = {
     "summary": "hint",
     "gitBranch": "git_branch",
 }
+LATEST_FIELDS: Final = (*_LATEST, "tag")
 # User texts that no person wrote: output of commands, notes of the CLI and of editors. How such a text
 # begins, and how it ends. (No regular expression: a hostile text could make one slow.)
 _NO_PROMPT: Final = (
@@ -112,6 +115,16 @@ def session_info(
         created_at=created if type(created) is int else None,
         project_key=project_key,
     )
+
+
+def is_begun(summary: Mapping[str, Any]) -> bool:
+    """Whether all is known that the earliest entries decide."""
+    return all(name in summary for name in _FIRST)
+
+
+def says(entry: Mapping[str, Any], field: str) -> bool:
+    """Whether the entry decides, for all before it, what this one of LATEST_FIELDS is."""
+    return entry.get("type") == "tag" if field == "tag" else isinstance(entry.get(field), str)
 
 
 def _fold(found: dict[str, Any], entry: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ._ends import entry_of
 from ._lines import LineCutter, Oversize
 
 # What a list reads at each end of a file. The official SDK reads as much, and the CLI sees to it that
@@ -25,9 +26,6 @@ END_BYTES: Final = 65536
 _BLOCK: Final = 1 << 20
 _MAX_LINE: Final = 256 << 20  # bytes; a longer line is passed over
 _OPEN: Final = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-# Large lines that are the CLI's alone, no part of any conversation: not worth the parsing.
-_RECORDS: Final = b'{"type":"api-request'
-
 Entry = dict[str, Any]
 
 
@@ -42,34 +40,17 @@ def status_of(path: str) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) and status.st_size else None
 
 
-def entry_of(line: bytes) -> Entry | None:
-    """The JSON object of a line; None for everything else. Bad bytes are replaced."""
-    if not line.startswith(b"{") or line.startswith(_RECORDS):
-        return None
-    try:
-        value = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def ends_of(path: str) -> list[Entry]:
-    """The entries in the first and the last 64 KiB. What is cut there does not parse, and is left out.
-
-    (The end of a line never passes for a line: it has a brace too many.)
-    """
+def ends_of(path: str) -> list[bytes]:
+    """The first and the last 64 KiB, or all of it."""
     fd = _opened(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
         head = os.pread(fd, END_BYTES, 0)
         if size <= 2 * END_BYTES:
-            parts = [head + os.pread(fd, END_BYTES, len(head))]
-        else:
-            parts = [head, os.pread(fd, END_BYTES, size - END_BYTES)]
+            return [head + os.pread(fd, END_BYTES, len(head))]
+        return [head, os.pread(fd, END_BYTES, size - END_BYTES)]
     finally:
         os.close(fd)
-    lines = (line for part in parts for line in part.split(b"\n"))
-    return [entry for line in lines if (entry := entry_of(line)) is not None]
 
 
 class TranscriptFile:

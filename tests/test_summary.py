@@ -2,10 +2,12 @@
 
 import copy
 import json
+import random
 
 import pytest
 
-from claude_cli_client import SessionInfo
+from claude_cli_client import SessionInfo, _ends
+from claude_cli_client._ends import entry_of, summary_of
 from claude_cli_client._summary import session_info, summarize
 
 ID = "22a9c654-efbc-4159-8b73-9dc3799beefe"
@@ -209,3 +211,55 @@ def test_the_directory_that_was_asked_for():
     """Stands in where no entry names one."""
     assert read(user("p"), cwd="/asked").cwd == "/asked"
     assert read(user("p", cwd="/said"), cwd="/asked").cwd == "/said"
+
+
+# --- from the ends of a file
+
+
+def lines(entries):
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+
+
+def made(seed):
+    """Entries at random: what lists show, at the top and inside of others, in any order."""
+    dice = random.Random(seed)
+    names = ["customTitle", "aiTitle", "lastPrompt", "summary", "gitBranch", "tag"]
+    entries = []
+    for number in range(dice.randint(0, 40)):
+        fields = {name: dice.choice([f"{name} {number}", "", 7, {name: "inner"}]) for name in dice.sample(names, 2)}
+        kind = dice.choice(["user", "assistant", "tag", "custom-title", "api-request"])
+        entry = {"type": kind, "message": {"content": dice.choice(["prompt", [fields], ""])}, **fields}
+        if dice.random() < 0.5:
+            entry |= {"cwd": f"/{number}", "timestamp": f"2026-01-01T00:00:{number:02}Z"}
+        entries.append(entry)
+    return entries
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_ends_give_what_all_lines_give(seed):
+    """Leaving out lines changes nothing, for one part and for two, with damaged lines in between."""
+    entries = made(seed)
+    damaged = lines(entries).replace(b"\n", b'\n{"customTitle": "x\n', 3)
+    for data in (lines(entries), damaged):
+        whole = summarize(None, filter(None, map(entry_of, data.split(b"\n"))))
+        assert summary_of([data]) == whole
+        half = data.find(b"\n", len(data) // 2) + 1
+        assert summary_of([data[:half], data[half:]]) == whole
+
+
+def test_what_no_list_shows_is_not_parsed(monkeypatch):
+    """Once the beginning is known, only lines with the names of fields are."""
+    parsed = []
+    monkeypatch.setattr(_ends, "entry_of", lambda line: parsed.append(line) or entry_of(line))
+    begin = user("p", cwd="/x", timestamp="2026-01-02T03:04:05Z")
+    summary_of([lines([begin, *[user("q")] * 1000, {"type": "tag", "tag": "t"}])])
+    assert len(parsed) == 2
+
+
+def test_hostile_ends_take_linear_time(monkeypatch):
+    """A line is parsed once for each field, however often it holds the field's name."""
+    parsed = []
+    monkeypatch.setattr(_ends, "entry_of", lambda line: parsed.append(line) or entry_of(line))
+    begin = user("p", cwd="/x", timestamp="2026-01-02T03:04:05Z")
+    summary_of([lines([begin]) + b'{"tag":{"tag":"tag"}}' * 1000 + b"\n"])
+    assert len(parsed) == 2
