@@ -9,17 +9,15 @@ rows that are no rows are passed over, entries that are no objects too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ._project_folders import forms_of
+from ._project_folders import forms_of, is_session
 from ._project_key import project_key
 from ._summary import SessionInfo, milliseconds, session_info, summarize
 from .errors import SessionNotFoundError, StoreError
 from .store import ListingStore, SessionKey
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _AT_ONCE: Final = 500  # entries in one `append`
 
 Entry = dict[str, Any]
@@ -213,7 +211,7 @@ def _row(item: Any, project: str | None) -> _Row | None:
     if not isinstance(item, Mapping):
         return None
     session_id, mtime, key = item.get("session_id"), item.get("mtime"), item.get("project_key", project)
-    if not isinstance(session_id, str) or not _UUID.fullmatch(session_id) or not isinstance(key, str):
+    if not isinstance(session_id, str) or not is_session(session_id) or not isinstance(key, str):
         return None
     summary = item.get("summary")
     return _Row(

@@ -7,19 +7,18 @@ directory's own folder, then in those of the worktrees of its git repository.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from . import _transcript_file as transcript_file
 from ._ends import summary_of
-from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
+from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, is_session, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
 from .errors import SessionNotFoundError
 
-_NAME: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl", re.IGNORECASE)
+_SUFFIX: Final = ".jsonl"
 
 
 class OnDisk:
@@ -46,7 +45,7 @@ class OnDisk:
         found.sort(key=lambda row: row[:2])
         shown: set[str] = set()
         for minus_time, name, size, folder in found:
-            session_id = name[: -len(".jsonl")]
+            session_id = name[: -len(_SUFFIX)]
             info = None if session_id in shown else _info(folder, name, -minus_time, size)
             if info is not None and is_of(folder, info.cwd):
                 shown.add(session_id)
@@ -69,7 +68,7 @@ class OnDisk:
                 raise
             return  # one of many, removed just now or another user's
         for entry in entries:
-            if _NAME.fullmatch(entry.name):
+            if entry.name.endswith(_SUFFIX) and is_session(entry.name[: -len(_SUFFIX)]):
                 try:
                     status = entry.stat()
                 except OSError:  # removed just now, or a link in a circle
@@ -162,7 +161,7 @@ def _info(folder: Folder, name: str, time_ns: int, size: int) -> SessionInfo | N
         return None
     return session_info(
         summary_of(parts),
-        name[: -len(".jsonl")],
+        name[: -len(_SUFFIX)],
         time_ns // 1_000_000,
         file_size=size,
         project_key=folder.key,
