@@ -23,7 +23,7 @@ from . import _cleanup, _fork, _log
 from ._files import PrivateFolder
 from ._lines import Odd
 from ._reduce import Reducer
-from ._sync import Deadline, Latch, WakeUp, take
+from ._sync import Deadline, Latch, WakeUp, here, take
 from .discovery import known_version, remember_version
 from .errors import ClientClosedError, TurnError
 from .events import Event
@@ -143,6 +143,7 @@ class Channel:
         """The reader's thread."""
         from ._reader import Reader, read  # which imports this module
 
+        here.reads = True
         read(self, Reader)
 
     def finish(self) -> None:
@@ -169,8 +170,12 @@ class Channel:
         self.wake.set()
 
     def wait(self, seconds: float | None) -> bool:
-        """Block until the run has ended and left nothing behind; whether it has."""
-        return self._era is _fork.era and self.ended.wait(seconds)
+        """Block until the run has ended and left nothing behind; whether it has.
+
+        Not on a reader's thread: a finaliser of the user's may close a run there, and a reader that
+        waits for itself or another one reads nothing meanwhile.
+        """
+        return self._era is _fork.era and self.ended.wait(0 if here.reads else seconds)
 
     @property
     def has_ended(self) -> bool:

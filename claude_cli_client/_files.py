@@ -43,20 +43,44 @@ class PrivateFolder:
         """Remove all of it. What cannot be removed now is left to the next start."""
         if not self._path:
             return
-        import shutil
-
-        shutil.rmtree(self._path, ignore_errors=True)
-        _fork.close(self._lock_fd)
-        self._path, self._lock_fd = "", -1
+        path, fd, self._path, self._lock_fd = self._path, self._lock_fd, "", -1
+        _fork.close(fd)  # first: a host that is out of descriptors needs this one to look into the folder
+        _remove(path)
+        if os.path.exists(path):
+            _left.append(path)
 
     def _folder(self) -> str:
         if not self._path:
             base = temporary_base()
             _sweep(base)
+            _remove_left()
             pid = os.getpid()
             name = f"{_PREFIX}{pid}-{_cleanup.start_time(pid) or 0}-{self._run_id}"
             self._path, self._lock_fd = _make(os.path.join(base, name))
         return self._path
+
+
+# Folders that could not be removed: out of descriptors, or not ours to remove. Tried again at the next start.
+_left: list[str] = []
+
+
+def _remove(path: str) -> None:
+    try:
+        import shutil
+    except OSError:  # out of descriptors
+        return
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_left() -> None:
+    for _ in range(len(_left)):
+        try:
+            path = _left.pop(0)  # so that two readers do not remove the same
+        except IndexError:
+            return
+        _remove(path)
+        if os.path.exists(path):
+            _left.append(path)
 
 
 def _make(path: str) -> tuple[str, int]:
@@ -132,3 +156,10 @@ def _is_ours(path: str) -> bool:
     import stat
 
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def _forget_parents_folders() -> None:
+    _left.clear()
+
+
+_fork.on_child(_forget_parents_folders)

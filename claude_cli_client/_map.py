@@ -1,4 +1,9 @@
-"""The iterator behind `Client.map`: runs ahead, results in order."""
+"""The iterator behind `Client.map`: runs ahead, results in order.
+
+It has no thread of its own: runs are started where the consumer asks for a result, so nothing happens
+before the first `next`. One consumer at a time; a second one would take prompts from the first. Ctrl-C
+ends the runs that are ahead and does not wait for them, as with a single run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .errors import ClaudeError
+from .errors import ClaudeError, ConcurrencyError
 from .events import Event
 from .run import Run
 
@@ -35,12 +40,23 @@ class Map(Iterator[Event]):
         self._ahead: deque[Run | Exception] = deque()
         self._next: list[str] = []  # the prompt that waits for a slot
         self._exhausted = False
+        self._consumers: dict[str, object] = {}
 
     def __iter__(self) -> Map:
         return self
 
     def __next__(self) -> Any:
-        """The next prompt's result; blocks until it is there."""
+        """The next prompt's result; blocks until it is there. `ConcurrencyError` while another call waits for one."""
+        me = object()
+        try:
+            if self._consumers.setdefault("consumer", me) is not me:  # one atomic operation decides
+                raise ConcurrencyError("somebody else is taking a result of this map; one at a time")
+            return self._following()
+        finally:
+            if self._consumers.get("consumer") is me:
+                del self._consumers["consumer"]
+
+    def _following(self) -> Any:
         try:
             self._fill()
             if not self._ahead:

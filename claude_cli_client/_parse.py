@@ -9,10 +9,8 @@ Rules, each with its reason:
   behind them.
 * Nothing raises. A line that is no JSON object is "odd": counted and the last few kept for the
   error message. An object of a shape we do not expect becomes an event that carries the raw line.
-* A result line that arrived damaged is worth more than the rest of the turn: its fields are
-  recovered one by one (`_recover.py`).
-* `bytes.decode` + the scanner costs half of `json.loads(bytes)` at the size of a token delta,
-  which is what most lines are.
+* A damaged result line is worth more than the rest of the turn: see `_recover.py`.
+* `bytes.decode` + the scanner costs half of `json.loads(bytes)` at the size of a token delta.
 """
 
 from __future__ import annotations
@@ -213,9 +211,10 @@ def _take(fields: Fields, specs: tuple[_Spec, ...], source: Any) -> None:
         return
     get = source.get
     for name, key, classes in specs:
-        value = get(key)
-        if value.__class__ in classes:
-            fields[name] = value
+        value: Any = get(key)
+        kind = value.__class__
+        if kind in classes:
+            fields[name] = value if kind is not str or value.isascii() else printable(value)
 
 
 def _fields(data: Json, line: bytes, kind: str, specs: tuple[_Spec, ...] = ()) -> Fields:
@@ -306,8 +305,8 @@ def _block(block: Any, index: int, fields: Fields, role: str, blocks: dict[str, 
     known = blocks.get(kind)
     fields["type"], specs = known or (f"{role}:{kind}", _ANY_BLOCK)
     _take(fields, specs, block)
-    text = _flat_text(block.get("content")) if specs is _TOOL_RESULT_BLOCK else fields.get("text", "")
-    fields["text"] = text if text.isascii() else printable(text)
+    if specs is _TOOL_RESULT_BLOCK:
+        fields["text"] = printable(_flat_text(block.get("content")))
     return fields
 
 
@@ -415,14 +414,15 @@ _SUCCESSES: Final = frozenset(
 
 def _result(data: Json, line: bytes) -> list[Event]:
     fields = _fields(data, line, "result", _RESULT)
-    fields["result"] = printable(fields.get("result", ""))
     _take(fields, _RESULT_USAGE, data.get("usage"))
-    for name, kind in (("errors", str), ("permission_denials", dict)):
-        value = data.get(name)
-        if isinstance(value, list) and value:
-            fields[name] = tuple(item for item in value if isinstance(item, kind))
-    if "is_error" not in fields:
-        fields["is_error"] = fields.get("terminal_reason", "completed") not in _SUCCESSES
+    errors, denials = data.get("errors"), data.get("permission_denials")
+    if isinstance(errors, list) and errors:
+        fields["errors"] = tuple(printable(item) for item in errors if isinstance(item, str))
+    if isinstance(denials, list) and denials:
+        fields["permission_denials"] = tuple(item for item in denials if isinstance(item, dict))
+    if "is_error" not in fields:  # or no boolean: a failure must not come out as a success
+        failed = data.get("is_error") or "api_error_status" in fields
+        fields["is_error"] = bool(failed) or fields.get("terminal_reason", "completed") not in _SUCCESSES
     if "session_cost_usd" in fields:
         fields["session_cost_usd"] = _money(fields["session_cost_usd"])
     share = data.get("model_usage_since_last_result")

@@ -25,6 +25,7 @@ from ._duplex import log_risen
 from ._lines import Oversize
 from ._protocol import Answered, Refused
 from ._reader import Reader
+from ._sync import here
 from ._turn import Turn
 from .events import Event
 
@@ -45,6 +46,7 @@ class SessionChannel(Channel):
         self.gone = False  # its process has ended: from now on no turn is taken
 
     def _main(self) -> None:
+        here.reads = True
         _reader.read(self, SessionReader)
 
     def ask_to_close(self, grace: float) -> None:

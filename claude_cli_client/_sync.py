@@ -98,6 +98,7 @@ class Call:
 
 
 class _Here(threading.local):
+    reads = False  # a reader's thread
     call: Call | None = None  # on the thread of a callback
 
     def __init__(self) -> None:  # on each thread, when it first looks

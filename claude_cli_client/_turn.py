@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from . import _fork
 from ._channel import Channel, Item
 from ._reduce import Reducer
-from ._sync import Latch
+from ._sync import Latch, here
 from .errors import TurnError
 from .events import Event
 
@@ -81,7 +81,7 @@ class Turn:
             self.cancel()
 
     def wait(self, seconds: float | None) -> bool:
-        return self._era is _fork.era and self.ended.wait(seconds)
+        return self._era is _fork.era and self.ended.wait(0 if here.reads else seconds)
 
     @property
     def has_ended(self) -> bool:

@@ -11,6 +11,7 @@ from waiting import Background, until, until_gone
 from claude_cli_client import (
     Client,
     ClientClosedError,
+    ConcurrencyError,
     Event,
     ProcessError,
     RateLimitError,
@@ -33,6 +34,7 @@ from claude_cli_client.testing import (
     wait_for,
 )
 
+TURN = [init(), result("answer")]
 ANSWER = [init(), ready("on"), wait_for("end"), result("answer")]
 FAILURE = [init(), ready("on"), wait_for("end"), api_failure(429)]
 
@@ -436,3 +438,35 @@ def test_ctrl_c_comes_out_at_once(play, graces, monkeypatch):
         run.cancel(hard=True)
     until_gone(fake)
     assert list(results) == []
+
+
+def test_one_consumer_at_a_time(play):
+    """A second thread would take prompts from the first: it is told so, and no prompt is lost or run twice."""
+    fake = play(*ANSWER)
+    results = Client(cli_path=fake.path, max_concurrent=1).map(["a", "b"])
+    first = Background(next, results)
+    fake.wait("on")
+    with pytest.raises(ConcurrencyError, match="one at a time"):
+        next(results)
+    fake.release("end", call=call_of(fake, "a"))
+    first.result()
+    second = Background(next, results)
+    fake.wait("on", count=2)
+    fake.release("end", call=call_of(fake, "b"))
+    second.result()
+    assert prompts_of(fake) == ["a", "b"]
+    assert list(results) == []
+
+
+def test_prompts_that_take_results(play):
+    """The iterator of prompts asks for a result of the very map that it feeds: an error and no tangle."""
+    fake = play(*TURN)
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    results = None
+
+    def prompts():
+        yield next(results)
+
+    results = client.map(prompts())
+    with pytest.raises(ConcurrencyError):
+        next(results)

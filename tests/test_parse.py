@@ -1095,3 +1095,36 @@ def test_a_hooks_question_that_is_no_json_fails_closed():
     assert got == [
         {"type": "control_request", "request_id": "r1", "request": {"subtype": "hook_callback", "callback_id": ""}}
     ]
+
+
+def delta(fields):
+    return {"type": "stream_event", "event": {"type": "content_block_delta", "delta": fields}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        delta({"type": "text_delta", "text": "?"}),
+        delta({"type": "thinking_delta", "thinking": "?"}),
+        delta({"type": "input_json_delta", "partial_json": "?"}),
+        {"type": "system", "subtype": "informational", "content": "?"},
+        {"type": "system", "subtype": "hook_response", "output": "?"},
+        {"type": "system", "subtype": "task_notification", "summary": "?"},
+        {"type": "result", "subtype": "success", "result": "?"},
+        {"type": "result", "subtype": "error_during_execution", "errors": ["?"]},
+        {"type": "user", "message": {"content": [{"type": "tool_result", "content": "?"}]}},
+    ],
+)
+def test_every_text_can_be_printed(data):
+    """Whichever line says half of a pair."""
+    (event,) = parsed(json.dumps(data).replace("?", "\\ud800").encode())
+    shown = event.text + event.result + "".join(event.errors)
+    assert "\ufffd" in shown
+    assert shown.encode()
+
+
+@pytest.mark.parametrize("word", [1, "true", "yes", None])
+def test_a_failure_whose_flag_is_no_boolean(word):
+    """It must not come out as a success."""
+    data = {"type": "result", "subtype": "success", "is_error": word, "api_error_status": 500, "result": "no"}
+    assert only(json.dumps(data).encode()).is_error is True

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ from claude_cli_client import (
     _reader,
     _sync,
 )
-from claude_cli_client.testing import FakeCLI, hang, init, result, text
+from claude_cli_client.testing import FakeCLI, expect_initialize, hang, init, result, text, wait_for
 
 TIMES = 60
 
@@ -310,3 +311,32 @@ def test_a_reader_that_fails_ends_its_run(
     assert not _cleanup.live
     until(lambda: "MemoryError" in caplog.text)  # logged last, when everybody has been told
     caplog.clear()  # the fault was ours to cause
+
+
+@pytest.mark.parametrize("kind", ["run", "session"])
+def test_a_finaliser_that_closes_on_a_readers_thread(play: Callable[..., FakeCLI], kind: str) -> None:
+    """The garbage collector runs where it likes. There `close` asks for the end and does not wait for itself."""
+    fake = play(*(expect_initialize() if kind == "session" else ()), wait_for("go"), text("a"), hang())
+    client = Client(cli_path=fake.path)
+    held = client.session() if kind == "session" else client.run("x", line_sink=None)
+    channel = held._channel
+    closed_after: list[float] = []
+
+    def closing(*_: Any) -> None:
+        began = time.monotonic()
+        held.close()
+        closed_after.append(time.monotonic() - began)
+
+    class Closing:
+        def put(self, item: Any) -> None:
+            closing()
+
+    if kind == "session":
+        channel.listeners.add(Closing())  # called by the reader
+    else:
+        channel.reducer.add = lambda events: closing() or list(events)  # likewise
+    fake.release("go")
+    until(lambda: closed_after)
+    assert closed_after[0] < 3.0
+    until(lambda: channel.has_ended)
+    gone(fake)
