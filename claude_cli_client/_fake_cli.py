@@ -7,12 +7,13 @@ module only where a step needs it; a bare interpreter is up in 6 ms, and every t
 
 What it leaves in the fake's directory, for the test to read:
 
-    calls/N/            claimed with mkdir, which is atomic: the Nth start plays script N
+    calls/N/            claimed with mkdir, which is atomic: the number of this start
     calls/N/start       marshal: argv, environment, folder, pid. Renamed into place when complete
     calls/N/stdin       what it has read, written before the script goes on
     calls/N/alive       locked as long as the process lives
     children/N-M-PID    one for each grandchild, locked likewise
     ready/NAME.N        the script of start N reached `ready(NAME)`
+    further/N/          claimed likewise, for each prompt of a start after its first one
     released/NAME       the test said `release(NAME)`; NAME.N for one start alone
 
 A lock says that its holder lives: the system drops it at any death, before the pid can be used
@@ -79,8 +80,10 @@ class Player:
         self.request_id = ""
         self._stdin_ended = False
         self._unread = b""
+        self.is_text = False  # the prompt came as text
         self._children = 0
-        self._number = self._claim()
+        self._dealt = False  # the script of its own start
+        self._number = self._claim("calls")
         self._place = f"{self.home}/calls/{self._number}"
         self._stdin_copy = os.open(self._place + "/stdin", os.O_WRONLY | os.O_CREAT, 0o600)
         self._alive = _locked(self._place + "/alive")
@@ -92,12 +95,12 @@ class Player:
 
     # --- the start
 
-    def _claim(self) -> int:
-        calls = self.home + "/calls"
-        number = len(os.listdir(calls))  # none below is free: a number is taken only after all before it
+    def _claim(self, name: str) -> int:
+        folder = f"{self.home}/{name}"
+        number = len(os.listdir(folder))  # none below is free: a number is taken only after all before it
         while True:
             try:
-                os.mkdir(f"{calls}/{number}")
+                os.mkdir(f"{folder}/{number}")
                 return number
             except FileExistsError:
                 number += 1
@@ -122,17 +125,31 @@ class Player:
         return [(known, session.encode() if session else known), (self.config["cwd"], folder)]
 
     def play(self) -> NoReturn:
-        scripts = self.config["scripts"]
         try:
-            with open(f"{self.home}/script.{min(self._number, scripts - 1)}", "rb") as file:
-                ops: list[Op] = marshal.load(file)
-            self.run(ops)
+            if self.option("--input-format") == "stream-json":
+                self._module("_fake_turns").serve(self)
+            else:
+                script = self.script()
+                self.is_text = script["by_prompt"]
+                if script["reads_all"]:
+                    self.read_stdin()
+                self.run(script["ops"])
             code = self.exit_code
         except Exit as end:
             code = end.code
         except KeyboardInterrupt:
             self.op_die(2)
         os._exit(code)  # nothing is buffered, and tearing an interpreter down takes milliseconds
+
+    def script(self) -> dict[str, Any]:
+        """The script of this start, then those of its further prompts: dealt in the order in which they come."""
+        number = self._number + len(os.listdir(self.home + "/further"))
+        if self._dealt:
+            number = len(os.listdir(self.home + "/calls")) + self._claim("further")
+        self._dealt = True
+        with open(f"{self.home}/script.{min(number, self.config['scripts'] - 1)}", "rb") as file:
+            found: dict[str, Any] = marshal.load(file)
+        return found
 
     def run(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -151,6 +168,11 @@ class Player:
         for known, actual in self._swaps:
             line = line.replace(known, actual)
         self.op_say(line, exit_code)
+
+    def op_lifecycle(self, line: bytes, exit_code: None = None) -> None:
+        """What becomes of a prompt. Of one that came as text the CLI does not say it."""
+        if not self.is_text:
+            self.op_say_own(line)
 
     def op_fill(self, head: bytes, size: int, tail: bytes) -> None:
         """A long line, made here so that it need not be stored."""
@@ -188,19 +210,20 @@ class Player:
             left -= len(part)
         return b"".join(parts)
 
+    def peek_line(self) -> bytes | None:
+        """The next line of stdin without its newline, which stays there; None at its end."""
+        while b"\n" not in self._unread and not self._stdin_ended:
+            part = os.read(0, 1 << 16)
+            self._unread += part
+            self._stdin_ended = not part
+        return self._unread.partition(b"\n")[0] if self._unread else None
+
     def read_line(self) -> bytes | None:
         """The next line of stdin without its newline; None at its end."""
-        while b"\n" not in self._unread:
-            part = b"" if self._stdin_ended else os.read(0, 1 << 16)
-            if not part:
-                self._stdin_ended = True
-                if not self._unread:
-                    return None
-                self._unread += b"\n"  # the last line had none
-                continue
-            self._unread += part
-        line, _, self._unread = self._unread.partition(b"\n")
-        self._keep(line + b"\n")
+        line = self.peek_line()
+        if line is not None:
+            self._keep(self._unread[: len(line) + 1])
+            self._unread = self._unread[len(line) + 1 :]
         return line
 
     def has_line(self, seconds: float) -> bool:
@@ -219,35 +242,26 @@ class Player:
     def _keep(self, data: bytes) -> None:
         write(self._stdin_copy, data)
 
-    def op_wait_for_line(self, wanted: bytes | dict[str, Any] | None) -> None:
-        """Reads lines until one contains the bytes, or, as JSON, all that `wanted` has."""
-        while (line := self.read_line()) is not None:
-            if isinstance(wanted, bytes) and wanted not in line:
-                continue
-            if isinstance(wanted, dict) and not _contains(_decoded(line), wanted):
-                continue
-            self._note(line)
-            return
-        write(2, f"fake CLI: stdin ended before a line with {wanted!r}\n".encode())
+    def miss(self, wanted: str) -> NoReturn:
+        """Ends the script: what it waits for cannot come any more."""
+        write(2, f"fake CLI: stdin ended before {wanted}\n".encode())
         raise Exit(1)
 
-    def _note(self, line: bytes) -> None:
-        """What later steps refer to: the request that `reply` answers, the prompt of a result."""
-        if b'"request_id"' in line:
-            self.request_id = str(_decoded(line).get("request_id", "")) or self.request_id
-        elif b'"uuid"' in line:
-            uuid = str(_decoded(line).get("uuid") or "").encode()
-            self._swaps = [*self._swaps[:2], (self.config["prompt_uuid"], uuid)]
+    def op_wait_for_line(self, wanted: bytes | dict[str, Any] | None) -> None:
+        self._module("_fake_turns").wait_for_line(self, wanted)
+
+    def op_initialize(self, response: dict[str, Any]) -> None:
+        self._module("_fake_turns").initialize(self, response)
+
+    def op_take_prompt(self) -> None:
+        self._module("_fake_turns").take_prompt(self)
 
     def op_reply(self, response: dict[str, Any] | None, error: str | None) -> None:
-        """Answers the control request that the last `wait_for_line` found."""
-        import json
+        self._module("_fake_turns").reply(self, response, error)
 
-        answer = {"subtype": "success", "request_id": self.request_id, "response": response or {}}
-        if error is not None:
-            answer = {"subtype": "error", "request_id": self.request_id, "error": error}
-        line = json.dumps({"type": "control_response", "response": answer}, ensure_ascii=False)
-        write(1, line.encode("utf-8", "backslashreplace") + b"\n")
+    def prompt_is(self, uuid: str) -> None:
+        """The prompt that later lines are about."""
+        self._swaps = [*self._swaps[:2], (self.config["prompt_uuid"], uuid.encode())]
 
     # --- steps: time and order
 
@@ -357,15 +371,23 @@ class Player:
         os.close(telling)
         time.sleep(LONGEST_WAIT)
 
+    # --- steps: what other modules do
+
     def op_simulate(self, pace: float) -> None:
-        """The modules of the simulation import each other as in their package, so they get one."""
+        for name in self.config["simulation"]:
+            self._module(name)
+        self._module("_fake_simulation").simulate(self, pace)
+
+    def _module(self, name: str) -> Any:
+        """Loaded once. Modules import each other as in their package, so they get one."""
         Module = type(sys)
-        sys.modules["simulated"] = Module("simulated")
-        for name, code in self.config["modules"].items():
-            module = sys.modules[f"simulated.{name}"] = Module(f"simulated.{name}")
-            module.__package__ = "simulated"
-            exec(code, module.__dict__)
-        sys.modules["simulated._fake_simulation"].simulate(self, pace)
+        sys.modules.setdefault("simulated", Module("simulated"))
+        found = sys.modules.get(f"simulated.{name}")
+        if found is None:
+            found = sys.modules[f"simulated.{name}"] = Module(f"simulated.{name}")
+            found.__package__ = "simulated"
+            exec(self.config["modules"][name], found.__dict__)
+        return found
 
 
 def _locked(path: str) -> int:
@@ -394,25 +416,6 @@ def _cwd() -> str:
 
 def _is_uuid(text: str) -> bool:
     return [len(part) for part in text.split("-")] == [8, 4, 4, 4, 12]
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    import json
-
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _contains(value: Any, wanted: Any) -> bool:
-    """Whether `value` has everything that `wanted` has; dicts may have more."""
-    if isinstance(wanted, dict):
-        return isinstance(value, dict) and all(
-            key in value and _contains(value[key], part) for key, part in wanted.items()
-        )
-    return bool(value == wanted)
 
 
 def main(config: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._fake_lines import PROMPT_UUID, SESSION_ID, new_uuid
+from ._fake_lines import PROMPT_UUID, SESSION_ID, lifecycle_line, new_uuid
 from ._fake_steps import Step, init, reply, result, say, wait_for_line
 
 if TYPE_CHECKING:
@@ -28,14 +28,19 @@ def expect(subtype: str, response: Mapping[str, Any] | None = None, *, error: st
     return wait_for_request(subtype), reply(response, error=error)
 
 
+INITIALIZED: dict[str, Any] = {
+    "commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"],
+    "models": [{"value": "default", "resolvedModel": "claude-opus-5-5", "displayName": "Default"}],
+    "account": {}, "pid": 1,
+}  # fmt: skip
+
+
 def expect_initialize(**response: Any) -> tuple[Step, ...]:
-    """Waits for `initialize` and answers as the real CLI does."""
-    usual = {
-        "commands": [], "agents": [], "output_style": "default", "available_output_styles": ["default"],
-        "models": [{"value": "default", "resolvedModel": "claude-opus-5-5", "displayName": "Default"}],
-        "account": {}, "pid": 1,
-    }  # fmt: skip
-    return expect("initialize", {**usual, **response})
+    """Waits for `initialize` and answers as the real CLI does; goes on where the prompt comes without it.
+
+    Only for scripts that read their prompts themselves (`turn`, `began`): all others answer it anyway.
+    """
+    return (Step("initialize", ({**INITIALIZED, **response},)),)
 
 
 def ask(subtype: str, *, id: str = "", answered: bool = True, **request: Any) -> tuple[Step, ...]:
@@ -91,16 +96,12 @@ def call_hook(
 
 def lifecycle(state: str, uuid: str = PROMPT_UUID) -> Step:
     """What becomes of a prompt: `queued`, `started`, `completed`, `cancelled`."""
-    line = {
-        "type": "command_lifecycle", "command_uuid": uuid, "state": state, "uuid": new_uuid(),
-        "session_id": SESSION_ID,
-    }  # fmt: skip
-    return Step("say_own", line=line)
+    return Step("lifecycle", line=lifecycle_line(state, uuid))
 
 
 def began() -> tuple[Step, ...]:
     """A prompt is read and its turn begins."""
-    return wait_for_line({"type": "user"}), lifecycle("queued"), lifecycle("started"), init()
+    return Step("take_prompt"), lifecycle("queued"), lifecycle("started"), init()
 
 
 def ended(answer: str = "done", **changes: Any) -> tuple[Step, ...]:

@@ -11,7 +11,7 @@ import json
 import os
 import time
 
-from ._fake_lines import VERSION, new_uuid
+from ._fake_lines import VERSION, lifecycle_line, new_uuid
 from ._fake_simulation import MODELS, Simulation, encoded
 
 TYPE_CHECKING = False  # see _fake_cli.py
@@ -65,10 +65,7 @@ class Host(Simulation):
 
     def lifecycle(self, uuid: str | None, state: str) -> None:
         if uuid:
-            self.say({
-                "type": "command_lifecycle", "command_uuid": uuid, "state": state, "uuid": new_uuid(),
-                "session_id": self.session_id,
-            })  # fmt: skip
+            self.say({**lifecycle_line(state, uuid), "session_id": self.session_id})
 
     def _put(self, line: dict[str, Any]) -> None:
         self.player.op_say(encoded(line))

@@ -104,6 +104,14 @@ def user_line(
     }  # fmt: skip
 
 
+def lifecycle_line(state: str, uuid: str = PROMPT_UUID) -> dict[str, Any]:
+    """What becomes of the prompt with this uuid, on a stdin that stays open."""
+    return {
+        "type": "command_lifecycle", "command_uuid": uuid, "state": state, "uuid": new_uuid(),
+        "session_id": SESSION_ID,
+    }  # fmt: skip
+
+
 def tool_result_line(
     tool_id: str, content: Any, *, is_error: bool = False, tool_use_result: Any = None, session_id: str = SESSION_ID,
     parent_tool_use_id: str | None = None,

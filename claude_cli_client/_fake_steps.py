@@ -208,7 +208,7 @@ def to_stderr(output: str | bytes | int) -> Step:
 
 
 def read_stdin(limit: int | None = None) -> Step:
-    """Reads stdin to its end, or `limit` bytes of it. Without any step for stdin, this comes first."""
+    """Reads stdin to its end, or `limit` bytes of it."""
     return Step("read_stdin", (limit,))
 
 
@@ -229,7 +229,7 @@ def reply(response: Mapping[str, Any] | None = None, *, error: str | None = None
 
 
 def ignore_stdin() -> Step:
-    """Says that stdin is not read: no default `read_stdin` comes first."""
+    """Says that stdin is not read: the script does not wait for a prompt, and nothing is answered."""
     return Step("ignore_stdin")
 
 
@@ -333,7 +333,8 @@ def checked_name(name: str) -> str:
     return name
 
 
-_STDIN_OPS = {"read_stdin", "wait_for_line", "ignore_stdin", "simulate"}
+_READS = {"read_stdin", "wait_for_line", "ignore_stdin", "simulate", "initialize", "take_prompt"}
+_SAYS = {"say", "say_own", "fill", "repeat"}
 
 
 class Encoder:
@@ -341,11 +342,27 @@ class Encoder:
 
     def __init__(self) -> None:
         self._message = 1
-        self._reads_stdin = False
+        self._reads = False  # its prompt, or it wants none
+        self._waits = False  # for what a client says while a turn is on
+        self._tells = False  # what becomes of its prompt
 
-    def script(self, steps: Iterable[Any]) -> list[Any]:
+    def script(self, steps: Iterable[Any]) -> dict[str, Any]:
+        """`by_prompt`: it is one turn, and its prompt is read for it; as text, if it `reads_all` of stdin."""
         ops = self._ops(steps)
-        return ops if self._reads_stdin else [("read_stdin", None), *ops]
+        if not self._reads and not self._tells:
+            ops = self._with_lifecycle(ops)
+        return {"by_prompt": not self._reads, "reads_all": not self._reads and not self._waits, "ops": ops}
+
+    def _with_lifecycle(self, ops: list[Any]) -> list[Any]:
+        """Before its first line and behind its last one. A CLI that says nothing does not say this either."""
+        begin = next((place for place, op in enumerate(ops) if op[0] in _SAYS), None)
+        if begin is None:
+            return ops
+        queued, started, completed = (
+            self._op(Step("lifecycle", line=_fake_lines.lifecycle_line(state)))
+            for state in ("queued", "started", "completed")
+        )
+        return [*ops[:begin], queued, started, *ops[begin:], completed]
 
     def _ops(self, steps: Iterable[Any]) -> list[Any]:
         ops: list[Any] = []
@@ -361,7 +378,11 @@ class Encoder:
         return ops
 
     def _op(self, step: Step) -> tuple[Any, ...]:
-        self._reads_stdin = self._reads_stdin or step.op in _STDIN_OPS
+        if step.op == "wait_for_line" and _in_a_turn(step.args[0]):
+            self._waits = True
+        elif step.op in _READS:
+            self._reads = True
+        self._tells = self._tells or step.op == "lifecycle"
         if step.op == "fill":
             size, mark = step.args
             head, tail = self._line(step).split(mark.encode())
@@ -385,3 +406,12 @@ class Encoder:
         if step.op == "say":
             return data
         return data.replace(MESSAGE_ID.encode(), f"msg_{self._message:024}".encode())
+
+
+def _in_a_turn(wanted: Any) -> bool:
+    """Whether a client says such a line only behind its prompt: an answer, an interrupt."""
+    if not isinstance(wanted, Mapping):
+        return False
+    request = wanted.get("request")
+    kind = request.get("subtype") if isinstance(request, Mapping) else None
+    return wanted.get("type") == "control_response" or kind == "interrupt"

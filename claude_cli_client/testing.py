@@ -11,9 +11,24 @@
 
 A script is a list of steps. A step is a value made by one of the functions here; a mapping is
 taken as a line to say, a list or tuple as the steps in it. `FakeCLI` starts nothing: it writes an
-executable file into a new directory, and whoever starts that file gets the play. It reads the
-prompt to its end first, unless a step of the script deals with stdin. When the script is over it
-exits: with 1 if the last `result` line it said is an error, else with 0, as the real CLI does.
+executable file into a new directory, and whoever starts that file gets the play. When the script is
+over it exits: with 1 if the last `result` line it said is an error, else with 0, as the real CLI does.
+
+A script is one turn, however the client speaks: the fake reads the prompt first, as text or as a line
+of stream-json, and answers `initialize` (and with an empty body whatever else is asked before the
+prompt). In a session each further prompt has the next script, and the process lives until its stdin
+ends. Within a turn, steps may ask for permission, call hooks and tools, and wait for an interrupt:
+
+    script = [init(), *ls, ask_permission("Bash", {"command": "rm a"}), result("Denied.")]
+    with FakeCLI(script) as fake:
+        client = Client(cli_path=fake.path, can_use_tool=lambda request: False)
+        assert client.ask("Remove it").result == "Denied."
+        assert fake.calls[0].answers[0]["behavior"] == "deny"
+
+Only a script that reads its prompt itself has all in its own hands: `read_stdin`, `ignore_stdin`,
+`wait_for_line`, `expect`, `expect_initialize`, `began`, `turn`. A CLI that never begins, not even to
+answer `initialize`, is `[ignore_stdin(), hang()]`; a session with two turns and what is between them
+`[expect_initialize(), turn(...), ..., turn(...), read_stdin()]`.
 
 For tests that must not depend on speed there are `ready` and `wait_for` in the script, and
 `FakeCLI.wait`, `FakeCLI.release` and `FakeCLI.wait_gone` in the test. Nothing a script starts lives
@@ -27,6 +42,7 @@ in the background: no thread, and no descriptor stays open. Linux and macOS.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import functools
 import importlib.util
@@ -46,6 +62,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _fake_cli
 from ._fake_control import (
+    INITIALIZED,
     ask,
     ask_permission,
     began,
@@ -120,8 +137,8 @@ __all__ = [
 _POLL = 0.002
 _KILL_PATIENCE = 5.0  # seconds for the system to end what was killed
 _LONGEST_SHEBANG = 127  # Linux before 5.1 cuts there
-# What the child can import, in this order.
-_CHILD_MODULES = ("_fake_lines", "_fake_schema", "_fake_simulation", "_fake_host", "_fake_live")
+# What the simulation consists of; a module stands behind those that it imports.
+_SIMULATION = ("_fake_lines", "_fake_schema", "_fake_simulation", "_fake_host", "_fake_live")
 
 
 @functools.cache
@@ -148,13 +165,32 @@ class Call:
 
     @property
     def prompt(self) -> str:
-        """What was written to stdin, as text."""
-        return self.stdin.decode("utf-8", "replace")
+        """The prompt's text, the first one's in a session; "" before it was read."""
+        return next(iter(self.prompts), "")
+
+    @property
+    def prompts(self) -> list[str]:
+        """The text of each prompt: of stdin as it is, or of its `user` lines (`--input-format=stream-json`)."""
+        if self.option("--input-format") != "stream-json":
+            return [self.stdin.decode("utf-8", "replace")]
+        return [_text_of(line) for line in self._lines("user")]
 
     @property
     def messages(self) -> list[Any]:
-        """The lines of stdin, decoded from JSON (`--input-format stream-json`)."""
-        return [json.loads(line) for line in self.stdin.split(b"\n") if line.strip()]
+        """The lines of stdin, decoded from JSON (`--input-format=stream-json`). ValueError for a prompt as text."""
+        try:
+            return [json.loads(line) for line in self.stdin.split(b"\n") if line.strip()]
+        except ValueError as error:
+            raise ValueError("the prompt of this call came as text, not as lines of JSON: use `prompt`") from error
+
+    @property
+    def answers(self) -> list[Any]:
+        """What the client answered to the script's questions, in order: a dict each, or a refusal's text."""
+        given = [line["response"] for line in self._lines("control_response")]
+        return [one["response"] if one["subtype"] == "success" else one["error"] for one in given]
+
+    def _lines(self, kind: str) -> list[Any]:
+        return [line for line in self.messages if isinstance(line, dict) and line.get("type") == kind]
 
     def option(self, name: str) -> str | None:
         """The value of `--name=value` or `--name value` in argv, the last one; None without."""
@@ -164,8 +200,8 @@ class Call:
 class FakeCLI:
     """An executable, `path`, that plays a script each time it is started.
 
-    FakeCLI(steps)                      every start plays the same script
-    FakeCLI(scripts=[steps, steps])     the first start plays the first, ...; the last one repeats
+    FakeCLI(steps)                      every start, and every prompt of a session, plays the same script
+    FakeCLI(scripts=[steps, steps])     the first plays the first, ...; the last one repeats
 
     `version` is what `--version` and `-v` print at once, without a script and without being a
     call; None: they are calls like any other. `directory` is where the fake's own directory is
@@ -173,7 +209,8 @@ class FakeCLI:
 
     Starts may overlap and may come from any thread or process. The script runs under the Python
     that runs the test. `close()` kills what is left of the fake and of its children, and removes
-    the directory; `with` does it too. After a fork, only the process that made the fake closes it.
+    the directory; `with` does it too, and at last the end of the interpreter. After a fork, only the
+    process that made the fake closes it.
     """
 
     def __init__(
@@ -193,9 +230,10 @@ class FakeCLI:
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
+        atexit.register(self.close)
 
-    def _write(self, scripts: list[list[Any]], version: str | None) -> None:
-        for name in ("calls", "children", "ready", "released"):
+    def _write(self, scripts: list[dict[str, Any]], version: str | None) -> None:
+        for name in ("calls", "further", "children", "ready", "released"):
             (self.directory / name).mkdir()
         for number, script in enumerate(scripts):
             (self.directory / f"script.{number}").write_bytes(marshal.dumps(script))
@@ -207,7 +245,9 @@ class FakeCLI:
             "session_id": SESSION_ID.encode(),
             "cwd": CWD.encode(),
             "prompt_uuid": PROMPT_UUID.encode(),
-            "modules": {name: _code_of(f"{package}.{name}") for name in _CHILD_MODULES},
+            "initialized": INITIALIZED,
+            "modules": {name: _code_of(f"{package}.{name}") for name in (*_SIMULATION, "_fake_turns")},
+            "simulation": _SIMULATION,
         }
         program = (_code_of(f"{package}._fake_cli"), config)
         (self.directory / "program").write_bytes(marshal.dumps(program))
@@ -305,6 +345,7 @@ class FakeCLI:
 
     def close(self) -> None:
         """Kills what lives and removes the directory. Takes 5 s at most; may be called again."""
+        atexit.unregister(self.close)
         if os.getpid() != self._owner or not self.directory.exists():
             return
         limit = time.monotonic() + _KILL_PATIENCE
@@ -357,6 +398,14 @@ class SimulatedCLI(FakeCLI):
 
     def __init__(self, *, pace: float = 0.0, directory: str | os.PathLike[str] | None = None) -> None:
         super().__init__([Step("simulate", (pace,))], directory=directory)
+
+
+def _text_of(line: Any) -> str:
+    """The text of a `user` line, which may hold content blocks."""
+    content = line.get("message", {}).get("content", "")
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block.get("type") == "text")
 
 
 def _is_held(lock: Path) -> bool:

@@ -30,7 +30,7 @@ LAYERS = {
     "_duplex _answers _serial _session_reader _turn store _project_folders _transcript_file _on_disk _in_store",
     3: "_pool _launch _map _places run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
-    "_fake_live _doctor _progress _run_program __main__ __init__ transcripts",
+    "_fake_live _fake_turns _doctor _progress _run_program __main__ __init__ transcripts",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
