@@ -73,7 +73,7 @@ class Answers:
         except _RISES as error:
             raise Risen(permission_failed(error), error) from error
         except BaseException as error:  # noqa: BLE001 - whatever it is, it denies
-            _log.warning("can_use_tool failed, so the call was denied: %s", type(error).__name__)
+            _log.warning("can_use_tool failed, so the call was denied: %s", _log.place_of(error, self._can_use_tool))
             return permission_failed(error)
 
     def _hook(self, wire: Json, cancelled: threading.Event) -> Json:
@@ -89,7 +89,7 @@ class Answers:
         except _RISES as error:
             raise Risen(hook_failed(event, error), error) from error
         except BaseException as error:  # noqa: BLE001 - PreToolUse denies, others report and go on
-            _log.warning("a %s hook failed: %s", event, type(error).__name__)
+            _log.warning("a %s hook failed: %s", event, _log.place_of(error, known and known[0]))
             return hook_failed(event, error)
 
     def _mcp(self, wire: Json, cancelled: threading.Event) -> Json:

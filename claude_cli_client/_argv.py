@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from . import _callables as callables
 from . import _checks as checks
 from . import _objects as objects
 from ._checks import Check, as_text, repaired, wrong
@@ -273,7 +274,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("permission_mode", _one_of(PermissionMode), "--permission-mode", _one),
         Option("permission_prompt_tool", checks.permission_tool, "--permission-prompt-tool", _one),
         Option("permission_prompts", _one_of(PermissionPrompts), "--permission-prompts", _one),
-        Option("can_use_tool", checks.function),
+        Option("can_use_tool", callables.takes("a PermissionRequest")),
         Option("unattended", _unattended),
         Option("hooks", _hooks),
         _switch("dangerously_skip_permissions"),
@@ -325,11 +326,11 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("background", _one_of(Background), variable=NO_BACKGROUND_TASKS),
         Option("background_timeout", checks.seconds),
         Option("command_prefix", checks.command),
-        Option("line_sink", checks.line_sink),
-        Option("on_stderr", checks.function),
+        Option("line_sink", callables.line_sink),
+        Option("on_stderr", callables.takes("a line as text")),
         Option("kill_leftovers", checks.flag),
         Option("literal", checks.flag),
-        Option("callback_wrapper", checks.function),
+        Option("callback_wrapper", callables.takes()),
         Option("max_line_bytes", checks.whole(1)),
         Option("max_buffered_bytes", checks.whole(1)),
         Option("extra_args", _extra_args, encode=_extra),  # last, so that it stands last

@@ -43,10 +43,6 @@ _TOOLS: Final = (
     "PowerShell", "Read", "Skill", "Task", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch", "Write",
 )  # fmt: skip
 
-# inspect's CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR: a call runs nothing of the function.
-# Importing inspect costs more than this module.
-_RUNS_NOTHING: Final = 0x20 | 0x80 | 0x200
-
 # Subclasses (`StrEnum`, `numpy.float64`) print as something else than their value.
 _PLAIN: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
@@ -392,23 +388,3 @@ def _variable(name: str, key: Any, value: Any) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name}[{key!r}] must be a str or None (removes it), not a {type(value).__name__}")
     system_text(f"{name}[{key!r}]", value)
-
-
-# --- callables
-
-
-def line_sink(name: str, value: Any) -> None:
-    if hasattr(value, "write"):
-        if hasattr(value, "encoding"):
-            raise ValueError(f"{name} gets bytes: open the file in binary mode")
-        return
-    function(name, value)
-
-
-def function(name: str, value: Any) -> None:
-    if not callable(value):
-        raise wrong(name, "something that can be called", value)
-    called = value if hasattr(value, "__code__") else getattr(value, "__call__", None)  # noqa: B004
-    code = getattr(called, "__code__", None)
-    if code is not None and code.co_flags & _RUNS_NOTHING:
-        raise ValueError(f"{name} must be a plain function: a call of this one would run nothing")

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ._checks import function, is_list, is_number, tool_name
+from ._callables import takes
+from ._checks import is_list, is_number, tool_name
 from ._hook_events import HOOK_EVENTS, TOOL_EVENTS
 from ._hook_reply import HookReply
 from ._permission_updates import Json, PermissionUpdate, suggestions
@@ -189,6 +190,7 @@ def _fitting(name: str, value: Any) -> Any:
 
 # --- registering
 
+_takes_a_call: Final = takes("a HookCall")
 Hook = Callable[[HookCall], "HookReply | Mapping[str, Any] | None"]
 
 
@@ -218,7 +220,7 @@ class HookMatcher:
         if not hooks:
             raise ValueError("a HookMatcher needs a function in hooks")
         for hook in hooks:
-            function("hooks", hook)
+            _takes_a_call("a hook", hook)
         object.__setattr__(self, "hooks", hooks)
         if self.timeout is not None and (not is_number(self.timeout) or self.timeout <= 0):
             raise ValueError(f"timeout must be a number of seconds above 0, or None, not {self.timeout!r}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import logging
 
+_PACKAGE = __name__.rpartition(".")[0] + "."
+
 
 def warning(message: str, *values: object) -> None:
     _say("warning", message, *values)
@@ -29,6 +31,25 @@ def _say(level: str, message: str, *values: object) -> None:
         getattr(_logger(), level)(message, *values)
     except Exception:  # noqa: BLE001 - there is nobody left to tell
         return
+
+
+def place_of(error: BaseException, called: object = None) -> str:
+    """Type and place, for the log. The message may hold what the model sent, which is not for a log.
+
+    The place is the innermost that is not of this package. Where there is none, the fault is in how
+    `called` was called or in what it returned: then its own place, and of a TypeError the words,
+    which are ours or Python's and name types.
+    """
+    trace, place, code = error.__traceback__, "", getattr(called, "__code__", None)
+    while trace is not None:
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+            place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    name = type(error).__name__
+    if place or called is None:
+        return name + place
+    words = f"{name}: {error}" if type(error) is TypeError else name
+    return words if code is None else f"{words}, at {code.co_filename}:{code.co_firstlineno}"
 
 
 def each(*steps: Callable[[], object]) -> list[str]:

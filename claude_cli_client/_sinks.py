@@ -62,6 +62,6 @@ class Sinks:
                     sink(item)
                 except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
                     self._failed.add(id(sink))
-                    _log.warning("a sink failed and is not called again: %s", type(error).__name__)
+                    _log.warning("a sink failed and is not called again: %s", _log.place_of(error, sink))
             self._taken += size
         self._done.open()

@@ -284,7 +284,7 @@ def _run(found: Tool[..., Any], values: Json, context: ToolContext, call: _Call)
     try:
         value = call.run(found.run, arguments, context)
     except Exception as error:  # noqa: BLE001 - whatever it is, the model has to know
-        _log.warning("tool %r failed: %s", found.name, _place_of(error))
+        _log.warning("tool %r failed: %s", found.name, _log.place_of(error))
         return failure(_words_of(error))
     try:
         return wire(value, found.max_chars)
@@ -292,7 +292,7 @@ def _run(found: Tool[..., Any], values: Json, context: ToolContext, call: _Call)
         _log.warning("what tool %r returned cannot be sent: %s", found.name, error)
         return failure(f"{found.name} ran, but what it returned cannot be sent: {error}")
     except Exception as error:  # noqa: BLE001 - a Mapping of the user's, or an attribute of his dataclass
-        _log.warning("what tool %r returned cannot be read: %s", found.name, _place_of(error))
+        _log.warning("what tool %r returned cannot be read: %s", found.name, _log.place_of(error))
         return failure(f"{found.name} ran, but what it returned cannot be read: {_words_of(error)}")
 
 
@@ -303,7 +303,7 @@ def _guarded(call: _Call, what: str, function: Callable[..., Any], *arguments: A
     except Mismatch as error:
         raise Refused(INVALID_PARAMS, str(error)) from error
     except Exception as error:
-        _log.warning("%s failed: %s", what, _place_of(error))
+        _log.warning("%s failed: %s", what, _log.place_of(error))
         raise Refused(INTERNAL_ERROR, _words_of(error)) from error
 
 
@@ -315,15 +315,6 @@ def _words_of(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a __str__ that fails itself
         text = ""
     return f"{name}: {text}" if text else name
-
-
-def _place_of(error: BaseException) -> str:
-    """Type and place, for the log. The message may hold what the model sent, which is not for a log."""
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return type(error).__name__ + place
 
 
 def failed_reply(message: Any, text: str) -> Json:

@@ -443,6 +443,50 @@ def test_without_a_callback_a_question_is_refused(play):
     assert "unsupported" in answers(fake)[0]
 
 
+def _raises(_):
+    raise KeyError("secret")
+
+
+def _asks_wrongly(_):
+    Deny("")
+
+
+def _answers_wrongly(_):
+    return "yes"
+
+
+def _needs_more(*given):
+    return (lambda a, b: True)(*given)
+
+
+FAULTS = {  # the callback, what is said of it, and the line of the callback that is named
+    "an exception": (_raises, "KeyError", 1),
+    "an exception of ours": (_asks_wrongly, "ValueError", 1),
+    "no answer": (_answers_wrongly, "TypeError: {} must return", 0),
+    "a call that fails": (_needs_more, "TypeError", 1),
+    "a class that is called so": (int, "TypeError: ", None),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("where", ["can_use_tool", "hook"])
+def test_the_log_says_what_failed_and_where(play, caplog, name, where):
+    """The class and the line, but no word that may hold what the model said."""
+    callback, says, line = FAULTS[name]
+    ours, question, options = {
+        "can_use_tool": ("can_use_tool", ask_permission("Bash"), {"can_use_tool": callback}),
+        "hook": ("a Stop hook", call_hook("hook_1", "Stop"), {"hooks": {"Stop": callback}}),
+    }[where]
+    fake = play(init(), question, result("done"))
+    assert Client(cli_path=fake.path).ask("q", **options).result == "done"
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(f"{ours} failed")
+    assert says.format(ours) in warning
+    assert "secret" not in warning
+    if line is not None:
+        assert warning.endswith(f"at {__file__}:{callback.__code__.co_firstlineno + line}")
+
+
 # --- hooks
 
 

@@ -11,6 +11,7 @@ import json
 import sys
 import types
 import typing
+import unittest.mock
 import uuid
 from pathlib import Path
 
@@ -697,6 +698,61 @@ class _Callable:
 def test_function_that_would_never_run(name, value):
     """Calling a coroutine or generator function runs nothing of it, so it is no callback."""
     assert "plain function" in refusal(**{name: value})
+
+
+class _Methods:
+    def one(self, request):
+        pass
+
+    def two(self, request, more):
+        pass
+
+    @staticmethod
+    def static(request):
+        pass
+
+    def __call__(self, *anything):
+        pass
+
+
+def _named(request, *, how):
+    pass
+
+
+@pytest.mark.parametrize("value", [
+    lambda: True, lambda a, b: True, lambda a, b, c=1: True, lambda a, b, *more: True, _Methods().two, _Methods.one,
+    _named,
+])  # fmt: skip
+def test_function_that_cannot_be_called(value):
+    """It takes another number of arguments, which is seen in it: every call would be denied."""
+    for given in ({"can_use_tool": value}, {"hooks": {"Stop": value}}, {"on_stderr": value}, {"line_sink": value}):
+        text = refusal(**given)
+        assert "called with one argument" in text
+        assert value.__qualname__ in text
+
+
+def test_wrapper_that_cannot_be_called():
+    """It gets no argument."""
+    assert "called with no argument" in refusal(callback_wrapper=lambda request: None)
+
+
+@functools.wraps(_Methods.two)
+def _wrapping(*args, **named):
+    pass
+
+
+_partial = functools.partial(_Methods().two, more=1)
+
+
+@pytest.mark.parametrize("value", [
+    lambda request: True, lambda *any: True, lambda a, b=1: True, lambda a=1, *, b=2, **more: True, _Methods(),
+    _Methods().one, _Methods().static, _Methods.__dict__["static"], _Methods, _wrapping, _partial, print, str,
+    unittest.mock.Mock(), unittest.mock.MagicMock(spec=_Methods.two), unittest.mock.Mock(spec=_named),
+    unittest.mock.create_autospec(_Methods().two),
+])  # fmt: skip
+def test_function_that_may_be_called(value):
+    """What fits, and all of which it cannot be told without calling it."""
+    merge({}, {"can_use_tool": value, "hooks": {"Stop": value}, "on_stderr": value})
 
 
 SECRETS = [

@@ -217,6 +217,7 @@ def test_a_sink_that_raises_is_not_called_again(play, caplog, error):
     assert len(calls) == 1
     (warning,) = warnings_of(caplog)
     assert "is not called again" in warning
+    assert f"{type(error).__name__} at {__file__}:" in warning
 
 
 def test_a_sink_that_raises_leaves_the_other_alone(play):
