@@ -103,6 +103,8 @@ class Client:
         Raises at once, before anything starts: `TypeError`, `ValueError` for options and prompt;
         `CLINotFoundError`, `StartError`, `SlotTimeoutError`, `ClientClosedError`. A turn that fails
         later raises nothing here: see `Run.result`.
+
+        `options` are those of the client and override them; each is described in `RunOptions`.
         """
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return self._start(prompt, given={**limits, **options})
@@ -120,7 +122,8 @@ class Client:
         """Run a turn to its end; the result event, whose `result` is the answer.
 
         Blocks for the whole turn. Raises what `run` raises, and a `TurnError` for a turn that
-        brought no answer. Nothing of the turn is left when it returns or raises.
+        brought no answer. Nothing of the turn is left when it returns or raises. `options`: see
+        `RunOptions`.
         """
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         run = self._start(prompt, given={**limits, **options})
@@ -176,7 +179,8 @@ class Client:
 
         Prompts are taken as slots come free, so they may be endless. A turn that fails raises when
         it is its turn, and ends the others; with `return_exceptions` the exception takes the place
-        of the result instead. Closing or dropping the iterator ends what runs.
+        of the result instead. Closing or dropping the iterator ends what runs. `options`: see
+        `RunOptions`.
         """
         from ._launch import merge
         from ._map import Map
@@ -246,6 +250,8 @@ class Client:
     def session(
         self,
         *,
+        timeout: float | None = _TIMEOUT,
+        idle_timeout: float | None = _IDLE_TIMEOUT,
         start_timeout: float | None = _START_TIMEOUT,
         slot_timeout: float | None = None,
         **options: Unpack[TurnOptions],
@@ -253,12 +259,13 @@ class Client:
         """Start a live session: one process, many turns, control requests in between.
 
         Takes a slot until it is closed. Blocks until the CLI has answered, at most `start_timeout`
-        seconds. Raises what `run` raises, and a `TurnError` when the CLI does not start (an unknown
-        session to resume, say). Background tasks are waited for: `background="wait"`.
+        seconds. `timeout` and `idle_timeout` are those of each turn, and between turns there is none.
+        Raises what `run` raises, and a `TurnError` when the CLI does not start (an unknown session to
+        resume, say). Background tasks are waited for: `background="wait"`. `options`: see `RunOptions`.
         """
         from ._open_session import open_session
 
-        limits = _limits(_TIMEOUT, _IDLE_TIMEOUT, start_timeout, slot_timeout)
+        limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return open_session(self._pool, self._cli_path, self._defaults, {**limits, **options})
 
     # --- the CLI and its settings

@@ -61,6 +61,9 @@ class Session:
         ended, which is bounded. The turn ends within `timeout` seconds, or after `idle_timeout`
         seconds without a line (a callback of yours that is at work counts as none), and then the
         session goes on. Raises `ConcurrencyError` while another turn is on, and `SessionClosedError`.
+
+        Options belong to `Client.session`: the process has them for all its turns. See `set_model` and
+        `set_permission_mode` for what can be changed.
         """
         content = check_prompt(prompt)
         launch = self._channel.launch

@@ -122,6 +122,7 @@ def test_the_four_limits():
     for name, default in shown.items():
         assert default == (f"{DEFAULTS[name]:.0f}" if DEFAULTS[name] is not None else "None")
         assert name in inspect.signature(Client.run).parameters
+        assert name in inspect.signature(Client.session).parameters
 
 
 def test_all_permission_modes():

@@ -586,6 +586,16 @@ def test_the_idle_limit_of_a_turn(live):
     assert session.ask("q2").result == "done"
 
 
+def test_limits_come_from_the_session(play):
+    """Its own override the client's; 3600, the number in the signature, as well."""
+    fake = play(*expect_initialize(), read_stdin())
+    client = Client(cli_path=fake.path, timeout=0.2, idle_timeout=0.3)
+    with client.session(timeout=3600.0) as session:
+        assert (session._channel.launch.timeout, session._channel.launch.idle_timeout) == (3600.0, 0.3)
+    with client.session(idle_timeout=None) as session:
+        assert (session._channel.launch.timeout, session._channel.launch.idle_timeout) == (0.2, None)
+
+
 def test_limits_come_from_the_client(play):
     """A client's own limits count for the turns of its sessions; a call's override them."""
     fake = play(*expect_initialize(), began(), interrupted(), began(), wait_for("end"), ended(), read_stdin())
