@@ -161,16 +161,18 @@ def _judged(path: str, answer: _Answer, timeout: float) -> str:
     """The version, or the error that says what the program did instead of telling it."""
     said = answer.output.decode("utf-8", "replace").strip().partition("\n")[0][:200]
     errors = answer.stderr.decode("utf-8", "replace").strip()[-1000:]
-    shown = "".join(f"\n  it said: {text}" for text in (said, errors) if text)
+    hints = tuple(f"it said: {text}" for text in (said, errors) if text)
     if answer.late:
-        raise StartError(f"{path} --version did not end within {timeout:g} s{shown}", cli_path=path, retryable=True)
+        raise StartError(
+            f"{path} --version did not end within {timeout:g} s", hints=hints, cli_path=path, retryable=True
+        )
     number, _, rest = said.partition(" ")
     if "Claude Code" in rest and number[:1].isdigit():
         return number
     if answer.code:
         from ._exec_errors import why_it_ended
 
-        raise StartError(f"{path} --version {why_it_ended(answer.code, errors)}{shown}", cli_path=path)
+        raise StartError(f"{path} --version {why_it_ended(answer.code, errors)}", hints=hints, cli_path=path)
     raise CLIVersionError(
         f"{path} is not Claude Code: asked for its version it said {said!r}. "
         'Name the right program: cli_path="/path/to/claude"',

@@ -143,7 +143,7 @@ def _cli(place: Place) -> Iterator[Row]:
     try:
         path = discovery.locate(place.cli_path, place.environ)
     except CLINotFoundError as error:
-        yield FAIL, error.message.partition(". Install it")[0].partition("\n")[0], _INSTALL
+        yield FAIL, error.message, _INSTALL
         yield NOTE, f"searched: {', '.join(error.searched)}", ""
         return
     except (ClaudeError, ValueError) as error:

@@ -65,8 +65,8 @@ def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:
         answer = take(waiter, Deadline(timeout))
     except queue.Empty:
         raise StartError(
-            f"the CLI did not answer within {timeout:g} s (start_timeout)\n  started: {channel.launch.shown()}\n"
-            f"  stderr: {channel.stderr[-500:]}",
+            f"the CLI did not answer within {timeout:g} s (start_timeout)",
+            hints=(f"started: {channel.launch.shown()}", f"stderr: {channel.stderr[-500:]}"),
             cli_path=channel.launch.cli_path,
         ) from None
     if isinstance(answer, Answered):

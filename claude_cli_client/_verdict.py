@@ -52,8 +52,11 @@ class _Turn:
         self.status = event.api_error_status
         # The error words of the assistant line and of the result.
         self.words = frozenset({event.error, _api_word(event)} - {""}) if event.is_error else frozenset()
-        # The CLI's own sentence.
-        self.said = event.text if event.type == "error" else "; ".join(event.errors) or event.result
+        # The CLI's own sentence, or ours; behind that of a start there may stand the command.
+        self.said = "; ".join(event.errors) or event.result
+        self.started = ""
+        if event.type == "error":
+            self.said, _, self.started = event.text.partition("\n  started: ")
 
 
 _Test = Callable[[_Turn], bool]
@@ -205,12 +208,13 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
     else:
         sentence = turn.said or f"the CLI reported {turn.subtype or 'an error'} without a word of why"
     remedy = _REMEDIES.get(error)
-    return f"{sentence}\n  {remedy}" if remedy else sentence
+    return f"{sentence.rstrip('. ')}; {remedy}" if remedy else sentence
 
 
 def _error_fields(error: type[e.TurnError], turn: _Turn) -> dict[str, Any]:
     event, facts = turn.event, turn.facts
     fields: dict[str, Any] = {
+        "hints": (f"started: {turn.started}",) if turn.started else (),
         "event": event,
         "session_id": event.session_id,
         "exit_code": event.exit_code,

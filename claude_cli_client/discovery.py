@@ -61,13 +61,14 @@ _KNOWN_PLACES: Final = (
     "{home}/.nix-profile/bin/claude",
 )
 
-_HOW_TO_INSTALL: Final = """\
-Install it with
-  curl -fsSL https://claude.ai/install.sh | bash
-or
-  npm install -g @anthropic-ai/claude-code
-If it is installed, say where: cli_path="/path/to/claude" or the variable CLAUDE_CLI_PATH (under cron,
-launchd and systemd PATH is shorter than in your terminal)."""
+_HOW_TO_INSTALL: Final = (
+    "Install it with",
+    "  curl -fsSL https://claude.ai/install.sh | bash",
+    "or",
+    "  npm install -g @anthropic-ai/claude-code",
+    'If it is installed, say where: cli_path="/path/to/claude" or the variable CLAUDE_CLI_PATH (under cron,',
+    "launchd and systemd PATH is shorter than in your terminal).",
+)
 
 _MISSING: Final = "missing"
 
@@ -112,7 +113,9 @@ def locate(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str
         searched.append(place)
         if trouble is not _MISSING:
             unfit.append(f"; {place} {trouble}")
-    raise CLINotFoundError(f"no Claude Code CLI was found{''.join(unfit)}. {_HOW_TO_INSTALL}", searched=tuple(searched))
+    raise CLINotFoundError(
+        f"no Claude Code CLI was found{''.join(unfit)}", hints=_HOW_TO_INSTALL, searched=tuple(searched)
+    )
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

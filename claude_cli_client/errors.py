@@ -1,6 +1,6 @@
 """The exceptions: one tree, every error carries fields and not only prose.
 
-    ClaudeError                     .retryable
+    ClaudeError                     .message .hints .retryable
     ├── CLINotFoundError            .searched
     ├── CLIVersionError             .found .required
     ├── StartError                  the process could not be started; the OSError is __cause__
@@ -83,10 +83,11 @@ class ClaudeError(Exception):
     """Base of all errors of this library.
 
     `retryable` says whether the same call may succeed later. A retried turn repeats its side
-    effects: tools that ran have run.
+    effects: tools that ran have run. `hints` are further lines of `str()`: commands, what was started.
     """
 
     retryable: bool = False
+    hints: tuple[str, ...] = ()
 
     def __init__(self, message: str = "", **fields: Any) -> None:
         super().__init__(message)
@@ -95,14 +96,18 @@ class ClaudeError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence alone, without the details that `str()` adds."""
+        """What happened and what helps, in one line, without the details that `str()` adds."""
+        return " ".join(line.strip() for line in self._said.splitlines() if line.strip())
+
+    @property
+    def _said(self) -> str:
         return str(self.args[0]) if self.args else ""
 
     def _details(self) -> list[str]:
         return []
 
     def __str__(self) -> str:
-        return "\n".join([self.message, *self._details()])
+        return "\n".join([self._said, *(f"  {hint}" for hint in self.hints), *self._details()])
 
 
 class CLINotFoundError(ClaudeError):
@@ -193,7 +198,7 @@ class TurnError(ClaudeError):
         facts = ", ".join(f"{name} {value}" for name, value in known if value is not None)
         tail = self.stderr.strip()[-_SHOWN_STDERR:]
         shown = [f"  {facts}"] if facts else []
-        if tail and tail not in self.message:
+        if tail and tail not in self._said:
             shown += ["  stderr:", *(f"    {line}" for line in tail.splitlines())]
         return shown
 

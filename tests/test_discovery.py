@@ -148,6 +148,8 @@ def test_what_cannot_run_is_skipped_on_path_and_told(home, tmp_path, monkeypatch
         find_cli()
     assert f"{tmp_path}/a/claude is a directory" in caught.value.message
     assert f"{tmp_path}/b/claude is not executable" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "curl" in str(caught.value)
     good = program(tmp_path / "c/claude")
     assert find_cli() == good
 

@@ -134,6 +134,13 @@ def test_the_message_alone():
     assert str(error) == "why\n  session s1"
 
 
+def test_the_message_is_one_line():
+    """Whatever the CLI said, and without what only whoever mends it can use."""
+    error = TurnError("why\n  and\r\n\nhow", session_id="s1", hints=("do this",))
+    assert error.message == "why and how"
+    assert str(error) == "why\n  and\r\n\nhow\n  do this\n  session s1"
+
+
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [

@@ -141,6 +141,8 @@ def test_the_start_limit_shows_the_command_without_secrets(play):
     client.check_ready()
     with pytest.raises(TurnTimeout) as caught:
         client.ask("the-prompt", start_timeout=0.2, system_prompt="the-secret", model="sonnet", env={"K": "the-value"})
+    assert "\n" not in caught.value.message
+    assert str(fake.path) not in caught.value.message
     message = str(caught.value)
     assert str(fake.path) in message
     assert "--model=sonnet" in message

@@ -28,7 +28,7 @@ from claude_cli_client import (
 )
 from claude_cli_client._hook_events import HOOK_EVENTS, SPECIFIC, TOP
 from claude_cli_client.options import DEFAULTS, PermissionMode, RunOptions
-from claude_cli_client.testing import FakeCLI, SimulatedCLI, hang, init
+from claude_cli_client.testing import FakeCLI, SimulatedCLI, hang, init, result
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 LIMITS = ("timeout", "idle_timeout", "start_timeout", "slot_timeout")
@@ -322,6 +322,14 @@ def test_flask(simulated, monkeypatch):
     simulated.wait_gone()  # a generator that was never begun has ended its run
     monkeypatch.setenv("CLAUDE_CLI_PATH", "/nowhere/claude")
     assert browser.get("/answer?q=Hello").status_code == 502
+
+
+def test_flask_with_an_answer_that_is_in_the_result_alone(monkeypatch):
+    """No text was streamed, and the page is not empty."""
+    browser = framework_block("flask", "Flask(__name__)")["app"].test_client()
+    with FakeCLI([init(), result("Context: 3 %")]) as fake:
+        monkeypatch.setenv("CLAUDE_CLI_PATH", str(fake.path))
+        assert browser.get("/answer?q=/context").text == "Context: 3 %"
 
 
 def test_flask_when_the_browser_goes_away(simulated):
