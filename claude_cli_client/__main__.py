@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with _signals_as_exceptions():
-            args = _parser().parse_args(argv)
+            args, unknown = _parser().parse_known_args(argv)
+            if unknown:
+                args.usage_error(f"unknown: {' '.join(unknown)}; see --help")
             return int(args.command(args))
     except ReaderGone:
         return PIPE_CLOSED
@@ -117,8 +119,14 @@ def _run(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from ._doctor import doctor_program
+    from ._run_program import ReaderGone
 
-    return doctor_program(cli_path=args.cli_path, as_json=args.json, timeout=args.timeout)
+    try:
+        code = doctor_program(cli_path=args.cli_path, as_json=args.json, timeout=args.timeout)
+        print(end="", flush=True)
+    except BrokenPipeError as error:
+        raise ReaderGone from error
+    return code
 
 
 # --- values
@@ -315,7 +323,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--cli-path", help="the Claude Code CLI to check")
     doctor.add_argument("--json", action="store_true", help="print the checks as one JSON object")
     doctor.add_argument("--timeout", type=float, default=10.0, help="seconds for the CLI to tell its version")
-    doctor.set_defaults(command=_doctor)
+    doctor.set_defaults(command=_doctor, usage_error=doctor.error)
     return parser
 
 

@@ -42,6 +42,7 @@ _INSTALL: Final = (
     "curl -fsSL https://claude.ai/install.sh | bash, or npm install -g @anthropic-ai/claude-code; "
     "or name it: --cli-path, Client(cli_path=...), CLAUDE_CLI_PATH"
 )
+_NAME_ONE: Final = 'name a CLI that works: --cli-path, Client(cli_path="..."), CLAUDE_CLI_PATH'
 
 # In the CLI's own order of precedence, as `claude auth status` reports it.
 _PROVIDERS: Final = (
@@ -142,12 +143,13 @@ def _python(place: Place) -> Iterator[Row]:
 def _cli(place: Place) -> Iterator[Row]:
     try:
         path = discovery.locate(place.cli_path, place.environ)
-    except CLINotFoundError as error:
-        yield FAIL, error.message, _INSTALL
-        yield NOTE, f"searched: {', '.join(error.searched)}", ""
-        return
     except (ClaudeError, ValueError) as error:
-        yield FAIL, str(error), 'name a CLI that works: --cli-path, Client(cli_path="..."), CLAUDE_CLI_PATH'
+        fix = _INSTALL if isinstance(error, CLINotFoundError) else _NAME_ONE
+        if place.cli_path is None and place.environ.get("CLAUDE_CLI_PATH"):
+            fix = "correct CLAUDE_CLI_PATH, or remove it: then the CLI is looked for"
+        yield FAIL, str(error).partition("\n")[0], fix
+        if isinstance(error, CLINotFoundError):
+            yield NOTE, f"searched: {', '.join(error.searched)}", ""
         return
     yield OK, f"{path} ({_found_how(place, path)})", ""
     real = os.path.realpath(path)

@@ -72,7 +72,9 @@ def explain(argv0: str, error: OSError) -> tuple[str, bool]:
 def not_executable(path: str, mode: int) -> str:
     """Why a regular file that is there may not be executed by us: the end of a sentence about it."""
     if not mode & 0o111:
-        return f"is not executable; fix: chmod +x {path}"
+        if _head(path, 4)[:2] in _BEGINNINGS:
+            return f"is not executable; fix: chmod +x {path}"
+        return "is not executable, and does not look like a program"
     if _is_noexec(path):
         return "is on a disk mounted noexec, where no program runs; put it elsewhere, or mount it with exec"
     return f"may not be executed by this user (mode {mode & 0o777:o}); fix: chmod a+rx {path}"
@@ -170,6 +172,9 @@ _LOOKS: Final[dict[int, Callable[[str], str]]] = {
 
 
 # --- looking at the file
+
+# The first two bytes of a script, of a program on Linux, and of one on macOS.
+_BEGINNINGS: Final = (b"#!", b"\x7fE", b"\xcf\xfa", b"\xca\xfe")
 
 
 def _is_noexec(path: str) -> bool:

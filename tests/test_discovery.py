@@ -126,6 +126,14 @@ def test_a_file_without_run_bit_names_the_fix(home, tmp_path):
     assert caught.value.cli_path == str(plain)
 
 
+def test_a_file_that_is_no_program(home, tmp_path):
+    """Nobody is told to make a text executable."""
+    (tmp_path / "notes").write_text("hello")
+    with pytest.raises(StartError, match="does not look like a program") as caught:
+        find_cli(tmp_path / "notes")
+    assert "chmod" not in str(caught.value)
+
+
 def test_a_directory_is_named_as_such(home, tmp_path):
     """A given directory is a StartError that says so, not "permission denied"."""
     with pytest.raises(StartError, match="is a directory"):

@@ -104,6 +104,14 @@ def test_a_missing_cli_fails_with_the_places_and_the_command(place, monkeypatch,
     assert only(place, "version")[0] == FAIL
 
 
+def test_a_wrong_variable_is_what_has_to_be_mended(place):
+    """Not the CLI, nor an argument: it is the variable that names what is not there."""
+    place.environ["CLAUDE_CLI_PATH"] = "/nowhere/claude"
+    (status, text), *_ = rows(place, "cli")
+    assert status == FAIL
+    assert "does not exist -> correct CLAUDE_CLI_PATH, or remove it" in text
+
+
 def test_a_cli_that_cannot_be_executed_says_how_to_mend_it(place):
     """The reason and the fix of a start error stand in the row."""
     Path(place.environ["CLAUDE_CLI_PATH"]).chmod(0o644)

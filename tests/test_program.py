@@ -270,6 +270,30 @@ def test_wrong_usage_is_a_2(run, words):
     assert "Traceback" not in err
 
 
+def test_an_unknown_flag_leads_to_the_help(run):
+    """Of the command that was meant."""
+    with FakeCLI(ANSWER) as fake:
+        code, out, err = run(fake, "Hi", "--nonsense")
+        assert not fake.calls
+    assert (code, out) == (2, "")
+    assert "run: error: unknown: --nonsense; see --help" in err
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_reader_that_went_away_ends_the_doctor_quietly(words):
+    """`doctor | head -1`: the exit code of a broken pipe, and no traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-u", "-m", "claude_cli_client", "doctor", "--cli-path", "/nowhere/claude", *words],
+            stdout=writing, stderr=subprocess.PIPE, timeout=LIMIT, check=False, cwd=ROOT,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_missing_cli_is_a_1(run):
     """The command line was right, so it is a failure and not wrong usage."""
     code, out, err = run(None, "Hi", "--cli-path", "/nowhere/claude")
