@@ -247,8 +247,10 @@ def _switch(name: str) -> Option:
     return Option(name, checks.flag, "--" + name.replace("_", "-"), _bare)
 
 
-_agents: Final = objects.object_or_path(objects.agent)
-_mcp: Final = objects.object_or_path(objects.mcp_server, key="mcpServers")
+_agents: Final = objects.object_or_path(objects.agent, what="a dict of agents by name")
+_mcp: Final = objects.object_or_path(
+    objects.mcp_server, "mcpServers", 'a dict of servers by name ({"shop": ToolServer(...)})'
+)
 
 OPTIONS: Final[Mapping[str, Option]] = {
     option.name: option

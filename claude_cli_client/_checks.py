@@ -342,9 +342,10 @@ def tools(name: str, value: Any) -> None:
 
 
 def _tool(name: str, value: Any) -> None:
-    _plain_word(name, value)
+    word(name, value)
     if "(" in value:
         raise ValueError(f"{name} takes names, rules belong in allowed_tools: {value[:60]!r}")
+    _plain_word(name, value)
     if value.startswith("mcp__"):
         raise ValueError(f"{name} takes built-in tools only; MCP tools come with their server in mcp_servers")
     _tool_case(name, value)

@@ -149,7 +149,10 @@ def delta(
 
 
 def stream(pieces: Sequence[str], *, pause: float = 0.0) -> tuple[Step, ...]:
-    """A text message with partial messages on: all stream events, the pieces, and the whole line."""
+    """A text message with partial messages on: all stream events, the pieces, and the whole line.
+
+    A text in the place of a list is its letters.
+    """
     block = {"type": "text", "text": "".join(pieces)}
     steps: list[Step] = []
     for line in _fake_lines.streamed_message([(block, list(pieces))]):

@@ -214,9 +214,10 @@ class HookMatcher:
 
     def __post_init__(self) -> None:
         if self.matcher is not None and not isinstance(self.matcher, str):
-            raise ValueError(f"matcher must be a text or None, not a {type(self.matcher).__name__}")
-        given: Any = self.hooks
-        hooks = tuple(given) if is_list(given) else (given,)
+            given = type(self.matcher).__name__
+            raise ValueError(f"matcher must be a text, or None for all: HookMatcher(None, check), not a {given}")
+        listed: Any = self.hooks
+        hooks = tuple(listed) if is_list(listed) else (listed,)
         if not hooks:
             raise ValueError("a HookMatcher needs a function in hooks")
         for hook in hooks:

@@ -17,7 +17,7 @@ from ._channel import Launch
 from ._checks import as_text, check_prompt, is_path
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
-from ._merge import merge, needs_temporary_config, setting, shadow, streams
+from ._merge import merge, misnamed, needs_temporary_config, setting, shadow, streams
 from ._objects import is_json_text
 from .discovery import locate
 
@@ -132,6 +132,9 @@ def _find_files(options: Mapping[str, Any], cwd: str | None) -> None:
         named = is_path(value) or (name in _PATHS_AS_TEXT and isinstance(value, str) and not is_json_text(value))
         if named and not os.path.exists(os.path.join(cwd or "", as_text(value))):
             raise ValueError(f"{name} names a file that does not exist: {as_text(value)!r}")
+    for path in map(as_text, options.get("plugin_dirs") or ()):
+        if not os.path.exists(os.path.join(cwd or "", path)):
+            raise ValueError(f"plugin_dirs names what does not exist: {path!r}")
 
 
 # Where a text that is no JSON is a path.
@@ -161,6 +164,9 @@ def _warn_of_surprises(options: Mapping[str, Any]) -> None:
     shadowed_by = shadow(options)
     if shadowed_by:
         _warn(f"the permission callback will not be asked: {shadowed_by} decides before it", UserWarning)
+    misnamed_rule = misnamed(options)
+    if misnamed_rule:
+        _warn(misnamed_rule, UserWarning)
     if not _warned and is_nested(os.environ):
         _warned = True
         _warn(

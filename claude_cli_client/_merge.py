@@ -217,6 +217,17 @@ def shadow(options: Mapping[str, Any]) -> str:
 _ALL: Final = frozenset({"*", "*(*)"})
 
 
+def misnamed(options: Mapping[str, Any]) -> str:
+    """A rule of `allowed_tools` that means a tool of ours and has only half of its name: what to write; else ""."""
+    servers, allowed = options.get("mcp_servers"), options.get("allowed_tools") or ()
+    rules = split_rules(allowed) if isinstance(allowed, str) else allowed
+    for name, server in servers.items() if rules and isinstance(servers, Mapping) else ():
+        for tool in getattr(server, "tools", ()):
+            if tool in rules:
+                return f"the rule {tool!r} of allowed_tools allows nothing: the tool is mcp__{name}__{tool} to the CLI"
+    return ""
+
+
 def setting(options: Mapping[str, Any], name: str) -> Any:
     """An option's value, or its default where it is absent.
 
@@ -241,6 +252,8 @@ def needs_temporary_config(options: Mapping[str, Any]) -> bool:
 
 def _unknown(name: str) -> str:
     known = ALIASES.get(name) or _nearest(name)
+    if known.startswith("no option"):
+        return f"unknown option {name!r}; there is {known}"
     hint = f"; here: {known}" if name in ALIASES else f"; did you mean {known}?" if known else ""
     return f"unknown option {name!r}{hint}"
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ._checks import Check, copied, listed, path, text, tool_name, wrong
+from ._checks import Check, copied, is_path, listed, path, text, tool_name, wrong
 
 _MCP_NEEDS: Final = {  # type of server: the field without which the CLI leaves it out
     "stdio": "command",
@@ -50,20 +50,22 @@ def plain_object(name: str, value: Any) -> None:
     to_json(name, value)
 
 
-def object_or_path(each: Check, key: str = "") -> Check:
+def object_or_path(each: Check, key: str = "", what: str = "a dict") -> Check:
     """A dict, the JSON text of one, or the path of a file. `each` looks at every entry.
 
-    `key`: what the JSON text, unlike the dict, has around the entries.
+    `key`: what the JSON text, unlike the dict, has around the entries. `what`: the dict, in words.
     """
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, Mapping) or is_json_text(value):
             entries = value if isinstance(value, Mapping) else _entries(name, value, key)
-            plain_object(name, entries)
             for entry, item in entries.items():
                 each(f"{name}[{entry!r}]", item)
-        else:
+            plain_object(name, entries)
+        elif isinstance(value, str) or is_path(value):
             path(name, value)
+        else:
+            raise wrong(name, f"{what}, the JSON text of one, or the path of a file", value)
 
     return check
 
@@ -98,7 +100,7 @@ def agent(name: str, value: Any) -> None:
 
 def is_tool_server(value: Any) -> bool:
     """Whether it is a `ToolServer`, whose module is imported by those who have made one."""
-    return callable(getattr(value, "may_run_parallel", None))
+    return callable(getattr(value, "may_run_parallel", None)) and not isinstance(value, type)
 
 
 def mcp_server(name: str, value: Any) -> None:
@@ -107,7 +109,7 @@ def mcp_server(name: str, value: Any) -> None:
     if is_tool_server(value):
         return
     if not isinstance(value, Mapping):
-        raise wrong(name, "a dict or a ToolServer", value)
+        raise wrong(name, "a dict or a ToolServer (of a function: ToolServer([function]))", value)
     kind = value.get("type", "stdio")
     if kind == "stdio" and "command" not in value and "url" in value:
         raise ValueError(f"{name} has a 'url' but no 'type'; add 'type': 'http' (or 'sse', 'ws')")
@@ -130,6 +132,8 @@ def _stdio_details(name: str, server: Mapping[str, Any]) -> None:
 def schema(name: str, value: Any) -> None:
     if isinstance(value, str):
         text(name, value)
+        if not is_json_text(value):
+            raise ValueError(f"{name} must be a JSON schema as a dict or JSON text; for a file give what is in it")
         value = from_json(name, value)
     if not isinstance(value, Mapping):
         raise wrong(name, "a JSON schema as a dict (of a pydantic model: Model.model_json_schema())", value)

@@ -211,10 +211,18 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
     return f"{sentence.rstrip('. ')}; {remedy}" if remedy else sentence
 
 
+def _hints(error: type[e.TurnError], turn: _Turn) -> tuple[str, ...]:
+    if turn.started:
+        return (f"started: {turn.started}",)
+    if error is e.ProcessError and turn.subtype == "process" and not turn.event.session_id:
+        return ("it did not begin a turn; is it Claude Code? python -m claude_cli_client doctor",)
+    return ()
+
+
 def _error_fields(error: type[e.TurnError], turn: _Turn) -> dict[str, Any]:
     event, facts = turn.event, turn.facts
     fields: dict[str, Any] = {
-        "hints": (f"started: {turn.started}",) if turn.started else (),
+        "hints": _hints(error, turn),
         "event": event,
         "session_id": event.session_id,
         "exit_code": event.exit_code,

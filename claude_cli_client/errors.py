@@ -179,7 +179,8 @@ class ConcurrencyError(ClaudeError):
 class TurnError(ClaudeError):
     """A turn did not bring an answer. Everything known about it is in the fields.
 
-    `event` is the terminal event, so that the result is always reachable from the error.
+    `event` is the terminal event, so that the result is always reachable from the error; None only
+    of an error that somebody else made, in a test for example.
     """
 
     event: Event | None = None

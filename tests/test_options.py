@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_cli_client import _argv, _checks, _env, _merge, _objects, options
+from claude_cli_client import ToolServer, _argv, _checks, _env, _merge, _objects, options
 from claude_cli_client._argv import OPTIONS, TextFile, build_argv, shown_argv
 from claude_cli_client._checks import check_prompt, split_rules
 from claude_cli_client._env import MARKER, NESTING, build_env, is_nested
@@ -698,6 +698,48 @@ class _Callable:
 def test_function_that_would_never_run(name, value):
     """Calling a coroutine or generator function runs nothing of it, so it is no callback."""
     assert "plain function" in refusal(**{name: value})
+
+
+def _price(sku: str) -> float:
+    """A price."""
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"mcp_servers": [ToolServer([])]}, "a dict of servers by name"),
+        ({"mcp_servers": {"x": print}}, "ToolServer([function])"),
+        ({"mcp_servers": {"x": [print]}}, "ToolServer([function])"),
+        ({"mcp_servers": {"x": ToolServer}}, "ToolServer([function])"),
+        ({"agents": [AGENT]}, "a dict of agents by name, the JSON text of one, or the path of a file"),
+        ({"settings": [1]}, "a dict, the JSON text of one, or the path of a file"),
+        ({"json_schema": "/schema.json"}, "as a dict or JSON text; for a file give what is in it"),
+        ({"tools": ["Bash(git *)"]}, "rules belong in allowed_tools"),
+        ({"hooks": {"Stop": [1]}}, "HookMatchers"),
+    ],
+)
+def test_a_refusal_names_the_remedy(given, remedy):
+    """What a newcomer writes first."""
+    assert remedy in refusal(**given)
+
+
+def test_an_option_of_another_api():
+    """Of what the CLI cannot do nothing is said to be here."""
+    with pytest.raises(TypeError, match="unknown option 'temperature'; there is no option"):
+        merge({}, {"temperature": 1})
+
+
+def test_a_rule_with_half_of_a_tools_name():
+    """The CLI knows a tool of ours by its whole name; the rule would allow nothing."""
+    shop = {"shop": ToolServer([_price])}
+    for allowed in (["Read", "_price"], "Read,_price"):
+        found = _merge.misnamed(merge({}, {"mcp_servers": shop, "allowed_tools": allowed}))
+        assert "'_price' of allowed_tools" in found
+        assert "mcp__shop___price" in found
+    for allowed in (["mcp__shop___price"], ["Read"], "", None):
+        assert not _merge.misnamed(merge({}, {"mcp_servers": shop, "allowed_tools": allowed}))
+    assert not _merge.misnamed(merge({}, {"mcp_servers": {"x": SERVER}, "allowed_tools": ["_price"]}))
 
 
 class _Methods:

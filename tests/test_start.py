@@ -19,10 +19,12 @@ from claude_cli_client import (
     CLINotFoundError,
     ProcessError,
     StartError,
+    ToolServer,
     TurnCancelled,
     TurnTimeout,
     _channel,
     _launch,
+    tool,
 )
 from claude_cli_client.options import MARKER
 from claude_cli_client.testing import (
@@ -641,6 +643,42 @@ def test_a_file_that_is_not_there(play, option, name):
     with pytest.raises(ValueError, match=f"{option} names a file that does not exist"):
         Client(cli_path=fake.path).run("x", **{option: name})
     assert fake.calls == []
+
+
+def test_a_plugin_that_is_not_there(play, tmp_path):
+    """Likewise, relative to the folder of the CLI."""
+    fake = play(*TURN)
+    (tmp_path / "there").mkdir()
+    client = Client(cli_path=fake.path, cwd=tmp_path)
+    with pytest.raises(ValueError, match="plugin_dirs names what does not exist: 'gone'"):
+        client.run("x", plugin_dirs=["there", "gone"])
+    assert fake.calls == []
+    client.ask("x", plugin_dirs=["there"])
+
+
+def test_a_rule_that_allows_nothing_is_told(play):
+    """By a warning at the line that started the turn."""
+
+    @tool
+    def price() -> float:
+        """A price."""
+        return 1.0
+
+    client = Client(cli_path=play(*TURN).path, mcp_servers={"shop": ToolServer([price])}, allowed_tools=["price"])
+    with pytest.warns(UserWarning, match="mcp__shop__price") as told:
+        client.ask("x")
+    assert told[0].filename == __file__
+
+
+def test_a_program_that_is_no_claude_leads_to_the_doctor(play):
+    """It says nothing of a turn. One that began has been Claude Code."""
+    fake = play(scripts=[[to_stderr("usage: ls"), exit_with(2)], [init(), exit_with(2)]])
+    client = Client(cli_path=fake.path)
+    for leads in (True, False):
+        with pytest.raises(ProcessError) as caught:
+            client.ask("x")
+        assert ("claude_cli_client doctor" in str(caught.value)) is leads
+        assert "doctor" not in caught.value.message
 
 
 def test_the_reason_of_a_refusal_is_in_the_message(play):
