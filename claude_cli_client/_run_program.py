@@ -10,6 +10,7 @@ line, and the moment to notice that a pipe's reader has gone although nothing is
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import select
@@ -50,12 +51,12 @@ def run_program(args: Namespace, options: dict[str, Any]) -> int:
             try:
                 run, show = _start(args, options, stack)
             except (TypeError, ValueError) as error:  # options that are wrong, an empty prompt
-                print(f"claude_cli_client: {error}", file=sys.stderr)
+                _say(f"claude_cli_client: {error}")
                 return USAGE
             _turn(run, show, Progress(sys.stderr) if _wants_progress(args) else None)
     except ClaudeError as error:
         # A missing CLI is a failure, not wrong usage: the command was right, the machine is not.
-        print(f"claude_cli_client: {error}", file=sys.stderr)
+        _say(f"claude_cli_client: {error}")
         return TIMED_OUT if isinstance(error, TimeoutError) else FAILED
     return OK
 
@@ -100,7 +101,7 @@ def _cut_short(run: Run, show: Answer | Lines, progress: Progress | None) -> Non
             show.event(event)
     show.end()
     session = f" (session {run.session_id})" if run.session_id else ""
-    print(f"claude_cli_client: cancelled{session}", file=sys.stderr)
+    _say(f"claude_cli_client: cancelled{session}")
 
 
 def _prompt(word: str | None) -> str:
@@ -109,17 +110,14 @@ def _prompt(word: str | None) -> str:
     if sys.stdin is None:
         raise ValueError("no prompt: give it as an argument or on stdin")
     if sys.stdin.isatty():
-        print("claude_cli_client: type the prompt, end it with Ctrl-D", file=sys.stderr)
+        _say("claude_cli_client: type the prompt, end it with Ctrl-D")
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def _simulated(stack: contextlib.ExitStack) -> str:
     from .testing import SimulatedCLI
 
-    print(
-        "claude_cli_client: this is a simulation: no model, no account, no network; nothing is run",
-        file=sys.stderr,
-    )
+    _say("claude_cli_client: this is a simulation: no model, no account, no network; nothing is run")
     return str(stack.enter_context(SimulatedCLI(pace=_SIMULATED_PACE)).path)
 
 
@@ -154,7 +152,14 @@ def _wants_progress(args: Namespace) -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-# --- stdout
+# --- stderr and stdout
+
+
+def _say(message: str) -> None:
+    """On stderr. Where that is closed or cannot be written nobody can be told: the exit code still says it."""
+    if sys.stderr is not None:  # else `print` takes stdout
+        with contextlib.suppress(OSError):
+            print(message, file=sys.stderr)
 
 
 def _stdout() -> TextIO:
@@ -162,6 +167,9 @@ def _stdout() -> TextIO:
     stream = sys.stdout
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")  # until the process ends
+    if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+        # PYTHONUNBUFFERED: text goes straight to a descriptor, and what a full pipe does not take is lost in silence.
+        return open(stream.fileno(), "w", encoding=stream.encoding, errors="replace", closefd=False)
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure:
         reconfigure(errors="replace")  # lone surrogates, and what the locale does not have
@@ -251,7 +259,7 @@ class Answer(_Output):
         elif event.type == e.RETRACTED and self._streamed:
             self._streamed = ""
             self._end_line()
-            print("claude_cli_client: the connection broke; the last lines are void", file=sys.stderr)
+            _say("claude_cli_client: the connection broke; the last lines are void")
 
     def end(self) -> None:
         """Write what only the result has, and the last newline."""

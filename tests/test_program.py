@@ -748,3 +748,35 @@ def test_json_lines_end_with_the_terminal_event_after_ctrl_c(start):
     last = json.loads(out.splitlines()[-1])
     assert (last["subtype"], last["is_terminal"]) == ("cancelled", True)
     assert b"cancelled" in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the disk that is always full is Linux's")
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_without_stderr_the_exit_code_tells(home, where):
+    """Messages go nowhere, and above all not into the answer's stdout."""
+    with FakeCLI([init(), hang()]) as cli:
+        command = ["sh", "-c", f'exec "$@" 2{where}', "sh", sys.executable, "-m", "claude_cli_client", "run"]
+        done = subprocess.run(
+            [*command, "--json", "--timeout=0.5", "Hi"], capture_output=True, timeout=LIMIT, check=False, cwd=ROOT,
+            env={**os.environ, "HOME": str(home), "CLAUDE_CLI_PATH": cli.path},
+        )  # fmt: skip
+    assert done.returncode == 124
+    assert all(json.loads(line) for line in done.stdout.splitlines())
+
+
+def test_an_unbuffered_stdout_loses_nothing_in_silence(home):
+    """PYTHONUNBUFFERED and a pipe that is full and does not block: a short write must not look like success."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    try:
+        with FakeCLI([init(), text("x" * 300_000), result("x")]) as cli:
+            done = subprocess.run(
+                [sys.executable, "-m", "claude_cli_client", "run", "Hi"], stdout=write_fd, stderr=subprocess.PIPE,
+                timeout=LIMIT, check=False, cwd=ROOT,
+                env={**os.environ, "HOME": str(home), "CLAUDE_CLI_PATH": cli.path, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
+    assert done.returncode == 1
+    assert b"cannot write the answer" in done.stderr
