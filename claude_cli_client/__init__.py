@@ -24,13 +24,14 @@ from .run import Run
 if TYPE_CHECKING:
     from ._chain import SessionMessage
     from ._replay import is_stale_session, parse_line, replay
+    from ._sqlite_store import SQLiteStore
     from ._summary import SessionInfo
     from ._unattended import unattended
     from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
     from .discovery import find_cli
     from .mcp import ToolContext, ToolResult, ToolServer, tool
     from .session import Session
-    from .store import SessionKey, SessionStore
+    from .store import MemoryStore, SessionKey, SessionStore
     from .totals import Capacity, Totals
     from .transcripts import (
         delete_session,
@@ -54,9 +55,11 @@ __all__ = [
     "HookCall",
     "HookMatcher",
     "HookReply",
+    "MemoryStore",
     "PermissionRequest",
     "PermissionUpdate",
     "Run",
+    "SQLiteStore",
     "Session",
     "SessionInfo",
     "SessionKey",
@@ -95,8 +98,10 @@ _LATER = {
     "HookCall": "callbacks",
     "HookMatcher": "callbacks",
     "HookReply": "callbacks",
+    "MemoryStore": "store",
     "PermissionRequest": "callbacks",
     "PermissionUpdate": "callbacks",
+    "SQLiteStore": "_sqlite_store",
     "Session": "session",
     "SessionInfo": "_summary",
     "SessionKey": "store",

@@ -1,36 +1,49 @@
 """Where conversations can live beside the disk of one machine: the contract of a session store.
 
-A store holds what the CLI writes into its transcripts, entry by entry. Entries are opaque JSON
-objects; only `uuid`, where there is one, means something to a store: it is what makes a repeated
-`append` harmless. `testing.check_store` tells whether a store keeps this contract.
+A store holds what the CLI writes into its transcripts, entry by entry. `append` and `load` are all
+that it must have; `ListingStore` names what it may have beyond that. `testing.check_store` tells
+whether a store keeps this contract:
+
+- An entry is a JSON object, and comes back as an equal one: any text (also U+0000 and lone
+  surrogates, which JSON can write as `\\u0000` and `\\ud800`), whole numbers of any size, any depth
+  that `json` takes. The order of keys is free. Whoever stores the text of `json.dumps(entry)`,
+  which is ASCII, keeps all of that. What JSON does not know, NaN say, never comes.
+- An entry whose `uuid` is a text that is not empty is held once in its transcript: the same again is
+  left out, also within one batch, and the first one stays. That makes a repeated `append` harmless.
+  All other entries are added, whatever they look like. The same `uuid` in another transcript is
+  another entry.
+- The order is that of arrival. An empty batch changes nothing, nor does one of repeated entries.
+- A batch is stored as a whole or, if `append` raises, not at all.
+- Keys are compared exactly, upper and lower case too. They may hold any characters.
 
 A store is called from several threads at once (the mirrors of several runs), and an `append` that
 took too long may still be running when the next one comes: it must be safe for that. It may raise
 whatever it likes; a run is never failed by its store.
+
+`MemoryStore` is here. `SQLiteStore` is in `_sqlite_store`, so that nothing here imports `sqlite3`.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired, TypedDict
+from ._fork_lock import fork_lock
+from ._summary import summarize
 
-    class StoredSession(TypedDict):
-        """One row of `SessionStore.list_sessions`."""
-
-        session_id: str
-        mtime: int  # milliseconds since 1970: when the main transcript last grew
-        project_key: NotRequired[str]  # needed where all projects are listed
-
-    class StoredSummary(TypedDict):
-        """One row of `SessionStore.list_summaries`."""
-
-        session_id: str
-        mtime: int  # milliseconds, of the same clock as that of `list_sessions`
-        summary: dict[str, Any]  # as `summarize` made it: opaque
-        project_key: NotRequired[str]
+__all__ = [
+    "ListingStore",
+    "MemoryStore",
+    "SessionKey",
+    "SessionStore",
+    "StoredSession",
+    "StoredSummary",
+    "summarize",
+]
 
 
 class SessionKey(NamedTuple):
@@ -39,6 +52,23 @@ class SessionKey(NamedTuple):
     project_key: str  # the name of the project's folder
     session_id: str
     subpath: str | None = None  # None: the session's own; else for example "subagents/agent-a75"
+
+
+class _Row(TypedDict):
+    session_id: str
+    mtime: int  # milliseconds since 1970: when the main transcript last grew
+
+
+class StoredSession(_Row, total=False):
+    """One row of `ListingStore.list_sessions`."""
+
+    project_key: str  # needed where all projects are listed
+
+
+class StoredSummary(StoredSession):
+    """One row of `ListingStore.list_summaries`. Its `mtime` is of the same clock."""
+
+    summary: dict[str, Any]  # what `summarize` made of all entries: opaque
 
 
 class SessionStore(Protocol):
@@ -61,7 +91,11 @@ class ListingStore(SessionStore, Protocol):
         ...
 
     def list_summaries(self, project_key: str | None) -> Sequence[StoredSummary]:
-        """The same with what a list shows of them, so that no transcript has to be loaded."""
+        """The same with what a list shows of them, so that no transcript has to be loaded.
+
+        A store keeps the summary beside the entries and goes on with it at each `append`:
+        `summary = summarize(summary, entries_that_were_new)`, beginning with None.
+        """
         ...
 
     def list_subkeys(self, project_key: str, session_id: str) -> Sequence[str]:
@@ -71,3 +105,137 @@ class ListingStore(SessionStore, Protocol):
     def delete(self, key: SessionKey) -> None:
         """Remove a transcript; with a main key also all of its subpaths. Nothing there: nothing done."""
         ...
+
+
+# --- what our own stores share
+
+
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def checked(key: SessionKey) -> SessionKey:
+    """The key, if its parts are texts; a ValueError else."""
+    key = SessionKey(*key)
+    for name, part in zip(key._fields, key, strict=True):
+        if part is None and name == "subpath":
+            continue
+        if not isinstance(part, str) or not part or _LONE_SURROGATE.search(part):
+            raise ValueError(f"{name} of a SessionKey must be text that is not empty, not {part!r}")
+    return key
+
+
+def identity(entry: Mapping[str, Any]) -> str | None:
+    """What makes an entry the same as another one; None: nothing does."""
+    uuid = entry.get("uuid")
+    return uuid if isinstance(uuid, str) and uuid else None
+
+
+def encoded(entry: Mapping[str, Any]) -> str:
+    """As JSON; escapes only where UTF-8 has no bytes for it."""
+    entry = dict(entry)
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isascii() or not _LONE_SURROGATE.search(text) else json.dumps(entry)
+
+
+def later(last: int) -> int:
+    """Now, in milliseconds, as a time that has not been before.
+
+    Who continues "the newest session" must get it also after the clock was set back, and of two
+    sessions that grew within one millisecond.
+    """
+    return max(int(time.time() * 1000), last + 1)
+
+
+# --- in memory
+
+
+# Held for steps in memory alone: never while JSON is made or read. One for all stores, so that a
+# forked child finds every store whole and the lock free.
+_changing = fork_lock()
+
+
+@dataclass
+class _Transcript:
+    entries: list[str] = field(default_factory=list)  # as JSON: neither side can change the other's objects
+    known: set[str] = field(default_factory=set)
+    mtime: int = 0
+    summary: dict[str, Any] | None = None
+
+
+class MemoryStore:
+    """A store in the memory of this process: for tests, and to carry a session through one program.
+
+    Safe for many threads. A forked child has a copy, and goes its own way with it.
+    """
+
+    def __init__(self) -> None:
+        self._transcripts: dict[SessionKey, _Transcript] = {}
+        self._mtime = 0  # the latest of all
+
+    def append(self, key: SessionKey, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Add entries. What JSON cannot hold is a TypeError or ValueError, and nothing is added."""
+        key = checked(key)
+        rows = [(identity(entry), encoded(entry)) for entry in entries]
+        copies = [json.loads(text) for _, text in rows]
+        with _changing:
+            transcript = self._transcripts.get(key) or _Transcript()
+            new = []
+            for (uuid, text), copy in zip(rows, copies, strict=True):
+                if uuid is None or uuid not in transcript.known:
+                    transcript.known.update({uuid} if uuid else ())
+                    transcript.entries.append(text)
+                    new.append(copy)
+            if new:
+                transcript.mtime = self._mtime = later(self._mtime)
+                transcript.summary = summarize(transcript.summary, new)
+                self._transcripts[key] = transcript
+
+    def load(self, key: SessionKey) -> list[dict[str, Any]] | None:
+        """New objects; None if there is no such transcript."""
+        with _changing:
+            found = self._transcripts.get(checked(key))
+            texts = None if found is None else list(found.entries)
+        return None if texts is None else [json.loads(text) for text in texts]
+
+    def list_sessions(self, project_key: str | None = None) -> list[StoredSession]:
+        """The sessions of a project, or with None of all, the newest first."""
+        return [
+            {"session_id": key.session_id, "mtime": found.mtime, "project_key": key.project_key}
+            for key, found in self._main(project_key)
+        ]
+
+    def list_summaries(self, project_key: str | None = None) -> list[StoredSummary]:
+        """The same with their summaries."""
+        return [
+            {
+                "session_id": key.session_id,
+                "mtime": found.mtime,
+                "project_key": key.project_key,
+                "summary": json.loads(json.dumps(found.summary)),
+            }
+            for key, found in self._main(project_key)
+        ]
+
+    def list_subkeys(self, project_key: str, session_id: str) -> list[str]:
+        """What its subagents wrote, in the order of their first entries."""
+        with _changing:
+            keys = list(self._transcripts)
+        return [key.subpath for key in keys if key[:2] == (project_key, session_id) and key.subpath is not None]
+
+    def delete(self, key: SessionKey) -> None:
+        """Remove a transcript; with a main key also all of its subpaths."""
+        key = checked(key)
+        with _changing:
+            for other in list(self._transcripts):
+                if other == key or (key.subpath is None and other[:2] == key[:2]):
+                    del self._transcripts[other]
+
+    def _main(self, project_key: str | None) -> list[tuple[SessionKey, _Transcript]]:
+        """Main transcripts, each as it is at this moment."""
+        with _changing:
+            found = [
+                (key, _Transcript(mtime=one.mtime, summary=one.summary))
+                for key, one in self._transcripts.items()
+                if key.subpath is None and project_key in (None, key.project_key)
+            ]
+        return sorted(found, key=lambda pair: -pair[1].mtime)

@@ -27,7 +27,8 @@ LAYERS = {
     "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
     "_session_fork _ends _callables",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
-    "_duplex _answers _serial _session_reader _turn store _project_folders _transcript_file _on_disk _in_store",
+    "_duplex _answers _serial _session_reader _turn store _project_folders _transcript_file _on_disk _in_store "
+    "_fork_lock _sqlite_file _sqlite_store",
     3: "_pool _launch _map _places run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
     "_fake_live _fake_turns _doctor _progress _run_program __main__ __init__ transcripts",
@@ -66,6 +67,7 @@ TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServe
 TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ delete_session find_cli fork_session get_messages
 get_session get_subagent_messages is_stale_session list_sessions list_subagents parse_line rename_session replay
 tag_session tool unattended
+MemoryStore SQLiteStore
 """
 EXPORTS = _EXPORTS.split()
 
