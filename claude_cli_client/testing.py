@@ -36,6 +36,8 @@ longer than ten minutes, whatever happens to the test.
 
 `SimulatedCLI` is the same kind of file, with an answer for every prompt.
 
+`check_store` is something else: the rules that a session store of your own must keep.
+
 The child program is in `_fake_cli.py`, which explains the files in the directory. Here nothing runs
 in the background: no thread, and no descriptor stays open. Linux and macOS.
 """
@@ -61,6 +63,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _fake_cli
+from ._check_store import check_store
 from ._fake_control import (
     INITIALIZED,
     ask,
@@ -126,11 +129,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL", "PROMPT_UUID", "SESSION_ID", "VERSION", "Call", "FakeCLI", "SimulatedCLI", "Step", "api_failure",
-    "api_retry", "ask", "ask_permission", "began", "call_hook", "call_tool", "cancel_ask", "close_stream",
-    "delta", "die_by", "ended", "exit_with", "expect", "expect_initialize", "hang", "ignore_int", "ignore_stdin",
-    "ignore_term", "init", "interrupted", "large_text", "lifecycle", "on_term", "pause", "raw_bytes",
-    "read_stdin", "ready", "repeat", "reply", "result", "say", "say_capture", "start_child", "stream", "text",
-    "thinking", "to_stderr", "tool_result", "tool_use", "touch", "turn", "wait_for", "wait_for_answer",
+    "api_retry", "ask", "ask_permission", "began", "call_hook", "call_tool", "cancel_ask", "check_store",
+    "close_stream", "delta", "die_by", "ended", "exit_with", "expect", "expect_initialize", "hang", "ignore_int",
+    "ignore_stdin", "ignore_term", "init", "interrupted", "large_text", "lifecycle", "on_term", "pause",
+    "raw_bytes", "read_stdin", "ready", "repeat", "reply", "result", "say", "say_capture", "start_child", "stream",
+    "text", "thinking", "to_stderr", "tool_result", "tool_use", "touch", "turn", "wait_for", "wait_for_answer",
     "wait_for_line", "wait_for_request",
 ]  # fmt: skip
 

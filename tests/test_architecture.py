@@ -31,7 +31,8 @@ LAYERS = {
     "_fork_lock _sqlite_file _sqlite_store",
     3: "_pool _launch _map _places run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
-    "_fake_live _fake_turns _doctor _progress _run_program __main__ __init__ transcripts",
+    "_fake_live _fake_turns _doctor _progress _run_program __main__ __init__ transcripts _check_store "
+    "_store_rules _store_listing_rules",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
@@ -57,17 +58,16 @@ _EXPORTS = """
 ACCEPT_EDITS APIConnectionError API_ERROR AUTO Allow AuthenticationError BYPASS_PERMISSIONS Background BillingError
 BudgetExceededError CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError
 ConcurrencyError ControlError DONT_ASK Deny ERROR Effort Event HOOK HookCall HookMatcher HookReply INIT
-InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError ModelNotFoundError OVERSIZE OutputLimitError PLAN
-PermissionMode PermissionPrompts PermissionRequest PermissionUpdate ProcessError PromptTooLongError RATE_LIMIT RESULT
-RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions STREAM_EVENT SYSTEM ServerError Session
-SessionClosedError SessionInUseError SessionInfo SessionKey SessionMessage SessionNotFoundError SessionStore
-SettingSource SlotTimeoutError StaleSessionError StartError StoreError StructuredOutputError TASK_NOTIFICATION
-TASK_PROGRESS TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA
-TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals TurnCancelled TurnError
-TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ delete_session find_cli fork_session get_messages
-get_session get_subagent_messages is_stale_session list_sessions list_subagents parse_line rename_session replay
-tag_session tool unattended
-MemoryStore SQLiteStore
+InterruptedTurnError InvalidRequestError MANUAL MaxTurnsError MemoryStore ModelNotFoundError OVERSIZE OutputLimitError
+PLAN PermissionMode PermissionPrompts PermissionRequest PermissionUpdate ProcessError PromptTooLongError RATE_LIMIT
+RESULT RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions SQLiteStore STREAM_EVENT SYSTEM
+ServerError Session SessionClosedError SessionInUseError SessionInfo SessionKey SessionMessage SessionNotFoundError
+SessionStore SettingSource SlotTimeoutError StaleSessionError StartError StoreError StructuredOutputError
+TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING THINKING_DELTA
+TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals
+TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ delete_session find_cli
+fork_session get_messages get_session get_subagent_messages is_stale_session list_sessions list_subagents parse_line
+rename_session replay tag_session tool unattended
 """
 EXPORTS = _EXPORTS.split()
 

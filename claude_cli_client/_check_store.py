@@ -1,0 +1,42 @@
+"""`check_store`: whether a session store keeps the contract in `store`. For those who write one.
+
+The rules are functions in `_store_rules` (what every store must do) and `_store_listing_rules` (what
+it may offer beyond). Here they are run, one after the other, each on an empty store of its own: so
+what one rule writes cannot hide what the next one looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _store_listing_rules, _store_rules
+
+RULES = _store_rules.RULES + _store_listing_rules.RULES
+
+
+def check_store(make_store: Callable[[], Any]) -> list[str]:
+    """Check a session store; the names of the rules that were checked.
+
+    `make_store()` gives a store that is empty and shares nothing with those before it: a new file, a
+    new prefix, a new schema. It is called about thirty times. A store that has a `close` method is
+    closed after its use.
+
+    Rules about the optional methods (`list_sessions`, `list_summaries`, `list_subkeys`, `delete`) are
+    checked if the store has them; compare the names to be sure that they were. A rule that is broken
+    is an AssertionError: its name, what it says, and what was seen instead. Some 12,000
+    entries are written; a store in memory takes half a second. It starts threads, which have ended when
+    it returns, unless the store keeps one of them for more than a minute: that is an error, too.
+    """
+    checked = []
+    for rule in RULES:
+        store = make_store()
+        try:
+            if all(callable(getattr(store, method, None)) for method in rule.needs):
+                rule.check(store)
+                checked.append(rule.name)
+        finally:
+            close = getattr(store, "close", None)
+            if callable(close):
+                close()
+    return checked
