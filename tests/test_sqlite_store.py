@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -217,18 +218,19 @@ except StoreError as error:
         (0o777, 0o444, "look at the permissions"),
     ],
 )
-def test_no_permission(path, folder, file, says):
+def test_no_permission(folder, file, says):
     """A folder or file that may not be written is a StoreError with the path."""
-    inner = path.parent / "inner"
-    inner.mkdir()
-    for outer in (path.parent, path.parent.parent, path.parent.parent.parent):
-        outer.chmod(outer.stat().st_mode | 0o055)  # pytest's own folders are private
-    if file is not None:
-        SQLiteStore(inner / "x.db").close()
-        (inner / "x.db").chmod(file)
-    inner.chmod(folder)
-    done = python(_AS_NOBODY, inner / "x.db")
-    inner.chmod(0o777)
+    # Not in pytest's folder, which nobody else may enter.
+    with tempfile.TemporaryDirectory() as outer:
+        os.chmod(outer, 0o755)
+        inner = Path(outer, "inner")
+        inner.mkdir()
+        if file is not None:
+            SQLiteStore(inner / "x.db").close()
+            (inner / "x.db").chmod(file)
+        inner.chmod(folder)
+        done = python(_AS_NOBODY, inner / "x.db")
+        inner.chmod(0o777)
     assert (done.returncode, done.stderr) == (0, "")
     assert str(inner / "x.db") in done.stdout
     assert re.search(says, done.stdout), done.stdout
