@@ -90,7 +90,7 @@ class SQLiteStore:
         Raises ValueError for what is no path of a file, StoreError for a file that cannot be used:
         no permission, another program's database, or one of a newer version of this library.
         """
-        _checks.seconds("timeout", timeout)
+        _checks.positive("timeout", timeout)
         absolute = _checked(path)
         database = Database(absolute, timeout, functools.partial(_prepare, absolute))
         self._database = database

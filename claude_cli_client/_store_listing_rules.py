@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._store_rules import AGENT, KEY, Rule, broken, entry, expect_entries, expect_equal, rule_in
-from .store import SessionKey, summarize
+from .store import SessionKey, optional, summarize
 
 RULES: list[Rule] = []
 rule = functools.partial(rule_in, RULES)
@@ -243,7 +243,7 @@ def deleted_session_is_not_listed(store: Any) -> None:
     _fill(store)
     store.delete(KEY)
     for name in ("list_sessions", "list_summaries"):
-        if callable(method := getattr(store, name, None)):
+        if method := optional(store, name):
             expect_equal([_NEXT.session_id], _ids(method(KEY.project_key)), method=name)
             expect_equal(sorted([_NEXT.session_id, _OTHER.session_id]), _ids(method(None)), method=f"{name}(None)")
 

@@ -141,7 +141,7 @@ _VALUES: Final[dict[str, Any]] = {
     "whole numbers of any size": [1, -1, 2**31, 2**53 + 1, 2**63, -(2**64) - 1, 10**30],
     "fractions": [0.1, -2.5, 1e-7, 1.7976931348623157e308, 5e-324, 3.141592653589793],
     "letters of all kinds": "\u00e9 e\u0301 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d \U0001f600 \U0010ffff \ufeff",
-    "control characters": "".join(map(chr, range(32))) + "\x7f\x85\u2028\u2029",
+    "control characters": "".join(map(chr, range(1, 32))) + "\x7f\x85\u2028\u2029",
     "U+0000": ["\0", "a\0b", {"a\0b": 1}],
     "lone surrogates": ["\ud800", "x\udc00y", {"\udfff": 1}],
     "what looks like an escape": ["\\u0000", "\\ud800", "\\", "'\"`", "$1 %s {} --"],

@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
@@ -105,6 +105,16 @@ class ListingStore(SessionStore, Protocol):
     def delete(self, key: SessionKey) -> None:
         """Remove a transcript; with a main key also all of its subpaths. Nothing there: nothing done."""
         ...
+
+
+def optional(store: object, name: str) -> Callable[..., Any] | None:
+    """A method that a store need not have; None: it has not.
+
+    A class may inherit from the protocol: what it did not write itself does nothing, and is none.
+    """
+    method = getattr(store, name, None)
+    inherited = getattr(type(store), name, None) is getattr(ListingStore, name)
+    return method if callable(method) and not inherited else None
 
 
 # --- what our own stores share

@@ -16,7 +16,7 @@ import pytest
 
 from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, _store_rules
 from claude_cli_client._check_store import RULES
-from claude_cli_client.store import identity, summarize
+from claude_cli_client.store import ListingStore, identity, summarize
 from claude_cli_client.testing import check_store
 
 _RACE = 0.002  # seconds between two steps that a faulty store takes one after the other
@@ -50,6 +50,22 @@ def test_what_cannot_be_checked_is_not_named():
     names = check_store(Small)
     assert names == [rule.name for rule in RULES if not rule.needs]
     assert 10 < len(names) < len(RULES)
+
+
+def test_what_is_inherited_from_the_protocol_is_not_there():
+    """A class that names the protocol as its base, for its editor, has only what it wrote itself."""
+
+    class Small(ListingStore):
+        def __init__(self) -> None:
+            self.held = MemoryStore()
+
+        def append(self, key, entries):
+            self.held.append(key, entries)
+
+        def load(self, key):
+            return self.held.load(key)
+
+    assert check_store(Small) == [rule.name for rule in RULES if not rule.needs]
 
 
 def test_names_and_sentences_of_rules():
@@ -674,7 +690,7 @@ def test_a_message_shows_what_was_seen():
         check_store(WithoutNul)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("entries_come_back_equal: What `load` gives equals what was appended")
-    assert lines[1] == "  what: control characters"
+    assert lines[1] == "  what: U+0000"
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["key", "entry", "expected", "found"]
     assert all(line.isascii() and len(line) < 400 for line in lines)
 
