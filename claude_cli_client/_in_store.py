@@ -16,7 +16,7 @@ from ._project_folders import forms_of, is_session
 from ._project_key import project_key
 from ._summary import SessionInfo, milliseconds, session_info, summarize
 from .errors import SessionNotFoundError, StoreError
-from .store import ListingStore, SessionKey
+from .store import SessionKey, optional
 
 _AT_ONCE: Final = 500  # entries in one `append`
 
@@ -164,10 +164,7 @@ class InStore:
     # --- calling it
 
     def _optional(self, name: str) -> Callable[..., Any] | None:
-        method = getattr(self._store, name, None)
-        # A class may inherit from the protocol: what it did not write itself does nothing.
-        inherited = getattr(type(self._store), name, None) is getattr(ListingStore, name)
-        return method if callable(method) and not inherited else None
+        return optional(self._store, name)
 
     def _needed(self, name: str) -> None:
         if not self._optional(name):
@@ -176,6 +173,8 @@ class InStore:
     def _call(self, name: str, key: Sequence[str | None], *arguments: Any) -> Any:
         try:
             return getattr(self._store, name)(*arguments)
+        except StoreError:  # says it already, and whether a retry may help
+            raise
         except Exception as error:
             message = f"the session store failed in {name}(): {type(error).__name__}: {error}"
             raise StoreError(message, key=tuple(key)) from error
