@@ -39,7 +39,6 @@ _DRAIN_TIME: Final = 0.2  # for what already stands in the pipes: a stranger may
 _EVENT: Final = 300  # bytes that the smallest event takes, whatever its line
 _BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
 _STDERR_TAIL: Final = 65536
-_STDERR_LINE: Final = 1 << 20
 _POLL_MAX: Final = 3600.0  # seconds; a longer poll would overflow its C int of milliseconds
 _READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 
@@ -72,7 +71,6 @@ class Reader:
         self._launch = launch
         self._reducer = channel.reducer
         self._cutter = LineCutter(launch.max_line_bytes)
-        self._stderr_cutter = LineCutter(_STDERR_LINE)
         self._produced = 0  # bytes that went to the consumer's queue
         self._at: dict[str, float] = {}
         self._next_at = math.inf
@@ -103,7 +101,8 @@ class Reader:
         if launch.line_sink is not None or launch.on_stderr is not None:
             from ._sinks import Sinks
 
-            channel.sinks = Sinks(f"claude-{launch.run_id[:8]}-sinks", launch.max_buffered_bytes)
+            name = f"claude-{launch.run_id[:8]}-sinks"
+            channel.sinks = Sinks(name, launch.max_buffered_bytes, launch.line_sink, launch.on_stderr)
         self._note_guard()
         stdin = launch.prompt if launch.duplex is None else None
         process = Process(argv, env=env, cwd=launch.cwd, stdin=stdin, wake=channel.wake.set)
@@ -169,10 +168,8 @@ class Reader:
         self._channel.last_line_at = monotonic()
         if "start" in self._at:
             self._unset("start")
-        sink = self._launch.line_sink
-        if sink is not None and self._channel.sinks is not None:
-            for line in lines:
-                self._channel.sinks.put(sink, (line.head if isinstance(line, Oversize) else line) + b"\n")
+        if self._channel.sinks is not None:
+            self._channel.sinks.stdout(lines)
         events: list[Event] = []
         size = 0  # of what is kept: of a line that is too long, its head
         for line in lines:
@@ -227,16 +224,8 @@ class Reader:
             self._pipe_ended(self._process.stderr)
             return
         self._channel.stderr_tail = (self._channel.stderr_tail + block)[-_STDERR_TAIL:]
-        if self._launch.on_stderr is not None:
-            self._give_stderr(self._stderr_cutter.feed(block))
-
-    def _give_stderr(self, lines: Sequence[bytes | Oversize]) -> None:
-        sink = self._launch.on_stderr
-        if sink is None or self._channel.sinks is None:
-            return
-        for line in lines:
-            whole = line.head if isinstance(line, Oversize) else line
-            self._channel.sinks.put(sink, whole.decode("utf-8", "replace"))
+        if self._channel.sinks is not None:
+            self._channel.sinks.stderr(block)
 
     def _pipe_ended(self, fd: int) -> None:
         self._poller.unregister(fd)
@@ -302,12 +291,7 @@ class Reader:
 
     def _limit(self, kind: str, subtype: str, seconds: float | None, remark: str) -> None:
         self._channel.limit = seconds or 0.0
-        sentence = f"{kind} limit of {seconds:g} s reached; {remark}"
-        retry = self._reducer.last_retry
-        if retry is not None:
-            status = retry.api_error_status or retry.error or "no connection"
-            sentence += f"; the last thing heard of the API: retry {retry.retry_attempt} after {status}"
-        self._stop(subtype, sentence)
+        self._stop(subtype, f"{kind} limit of {seconds:g} s reached; {remark}{self._reducer.last_heard()}")
 
     def _on_total(self) -> None:
         self._limit("the turn's", "timeout", self._launch.timeout, "change it with timeout=")
@@ -425,7 +409,8 @@ class Reader:
         last = self._cutter.end()
         if last:
             self._deliver(last)
-        self._give_stderr(self._stderr_cutter.end())
+        if self._channel.sinks is not None:
+            self._channel.sinks.end_stderr()
 
     def _release(self) -> None:
         steps = (self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)

@@ -78,6 +78,14 @@ class Reducer:
         shown = self.oversize.text[:60]
         return f"; a line was longer than max_line_bytes={limit} and may have been the result ({shown}...)"
 
+    def last_heard(self) -> str:
+        """To be added to the sentence of a limit: what the API did, if it made the CLI retry."""
+        retry = self.last_retry
+        if retry is None:
+            return ""
+        status = retry.api_error_status or retry.error or "no connection"
+        return f"; the last thing heard of the API: retry {retry.retry_attempt} after {status}"
+
     @property
     def text(self) -> str:
         """The text blocks of the last message of the main turn, joined."""

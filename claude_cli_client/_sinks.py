@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from . import _log
+from ._lines import LineCutter, Oversize
 from ._sync import Latch
 
-Sink = Callable[[bytes], object]
+_STDERR_LINE: Final = 1 << 20  # bytes; a longer one is cut to its head
 
 
 class Sinks:
-    """Calls sinks in order, each item once. `put` and `finish` are the reader's."""
+    """Calls sinks in order, each item once. All but the calls is the reader's."""
 
-    def __init__(self, name: str, max_backlog: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        max_backlog: int,
+        line_sink: Callable[[bytes], object] | None,
+        on_stderr: Callable[[str], object] | None,
+    ) -> None:
+        self._line_sink = line_sink
+        self._on_stderr = on_stderr
+        self._stderr = LineCutter(_STDERR_LINE)
         self._items: queue.SimpleQueue[tuple[Callable[..., object], object, int] | None] = queue.SimpleQueue()
         self._max_backlog = max_backlog
         self._given = 0  # bytes, written by the reader alone
@@ -32,7 +43,26 @@ class Sinks:
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, sink: Callable[..., object], item: bytes | str) -> None:
+    def stdout(self, lines: Iterable[bytes | Oversize]) -> None:
+        """These lines came, whole and without their newline."""
+        if self._line_sink is not None:
+            for line in lines:
+                self._put(self._line_sink, _bytes(line) + b"\n")
+
+    def stderr(self, block: bytes) -> None:
+        """This came, cut anywhere."""
+        self._give_stderr(self._stderr.feed(block))
+
+    def end_stderr(self) -> None:
+        """No more will: what is left is a line."""
+        self._give_stderr(self._stderr.end())
+
+    def _give_stderr(self, lines: Iterable[bytes | Oversize]) -> None:
+        if self._on_stderr is not None:
+            for line in lines:
+                self._put(self._on_stderr, _bytes(line).decode("utf-8", "replace"))
+
+    def _put(self, sink: Callable[..., object], item: bytes | str) -> None:
         """Hand one item over; never blocks."""
         size = len(item)
         if self._given - self._taken > self._max_backlog:
@@ -65,3 +95,8 @@ class Sinks:
                     _log.warning("a sink failed and is not called again: %s", _log.place_of(error, sink))
             self._taken += size
         self._done.open()
+
+
+def _bytes(line: bytes | Oversize) -> bytes:
+    """The line, or the head that was kept of it."""
+    return line.head if isinstance(line, Oversize) else line
