@@ -362,6 +362,8 @@ def build_argv(options: Mapping[str, Any]) -> list[Argument]:
     argv: list[Argument] = ["-p", "--output-format=stream-json", "--verbose"]
     if options.get("streaming"):  # decided from the prompt, too: see `_merge.streams`
         argv.append("--input-format=stream-json")
+    if options.get("mirrored"):  # decided by the client, which has the store
+        argv.append("--session-mirror")
     if options.get("can_use_tool") is not None:
         argv.append("--permission-prompt-tool=stdio")
     for name, option in OPTIONS.items():

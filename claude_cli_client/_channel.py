@@ -30,10 +30,13 @@ from .events import Event
 
 if TYPE_CHECKING:
     from ._duplex import Duplex
+    from ._mirror import Mirror
+    from ._restore import Restore
     from ._sinks import Sinks
 
 GRACE: Final = 3.0  # seconds from TERM to KILL: the CLI needs up to 1.6 s to end its tools
 SINK_GRACE: Final = 2.0  # for sinks to catch up, at the end
+STORE_GRACE: Final = 30.0  # for a store, which may be failing over; less when somebody wants to leave
 
 
 class Launch:
@@ -59,6 +62,9 @@ class Launch:
     max_buffered_bytes: int = 1 << 29
     line_sink: Callable[[bytes], object] | None = None
     on_stderr: Callable[[str], object] | None = None
+    restore: Restore | None = None  # what will bring the session to go on with from its store
+    # With a store: made from the environment of the process, and the wake-up of its reader.
+    mirror: Callable[[Mapping[str, str], WakeUp], Mirror] | None = None
     wants_schema: bool = False
     cli_path: str = ""
     shown: Callable[[], str] = staticmethod(str)  # the command without secrets
@@ -78,8 +84,9 @@ class Channel:
 
     is_turn = True  # what ends with it is a turn
     # The longest way from a cancel to the end: the ladder's grace (3 s), a leader that does not die
-    # of KILL (2 s), pipes that stay open (0.5 s), sinks (2 s), and what a loaded machine adds.
-    end_bound: Final = 10.0
+    # of KILL (2 s), pipes that stay open (0.5 s), a store (the grace again), sinks (2 s), and what a
+    # loaded machine adds.
+    end_bound: Final = 13.0
     prompt_uuid = ""  # of the prompt, where the CLI was told one that means something later
 
     def __init__(self, launch: Launch, on_end: Callable[[Channel, Event | None], None]) -> None:
@@ -108,6 +115,7 @@ class Channel:
         # Taken at the start, given back by `release`.
         self.folder = PrivateFolder(launch.run_id)
         self.sinks: Sinks | None = None
+        self.mirror: Mirror | None = None
         # To be logged when everybody has been told: a handler may block.
         self.remarks: list[str] = []
         self.faults: list[str] = []  # of ours
@@ -147,8 +155,12 @@ class Channel:
         read(self, Reader)
 
     def finish(self) -> None:
-        """Nobody wants more of this run: cancel it, unless it is about to end by itself."""
-        if self.reducer.answer is None or self.launch.background_timeout is not None:
+        """Nobody wants more of this run: cancel it, unless it is about to end by itself.
+
+        With a store its end may take longer, which only a cancel cuts short.
+        """
+        launch = self.launch
+        if self.reducer.answer is None or launch.background_timeout is not None or launch.mirror is not None:
             self.cancel()
 
     def claim(self) -> bool:
@@ -226,6 +238,39 @@ class Channel:
             _log.warning("%s", remark)
         for fault in self.faults:
             _log.error("%s", fault)
+
+    def open(self, env: Mapping[str, str]) -> None:
+        """Make those who listen: the user's sinks, and the mirror of a store. By the reader."""
+        launch = self.launch
+        if launch.line_sink is not None or launch.on_stderr is not None:
+            from ._sinks import Sinks
+
+            name = f"claude-{launch.run_id[:8]}-sinks"
+            self.sinks = Sinks(name, launch.max_buffered_bytes, launch.line_sink, launch.on_stderr)
+        if launch.mirror is not None:
+            self.mirror = launch.mirror(env, self.wake)
+
+    def settle(self, stopping: bool) -> list[Event]:
+        """Wait for the store, bounded, when the process has ended; what it did not take. By the reader.
+
+        The slot is kept meanwhile: nothing else limits how many runs wait for a store that hangs.
+        """
+        mirror, duplex = self.mirror, self.launch.duplex
+        if mirror is None:
+            return []
+        if duplex is not None:  # who waits for an answer of the CLI does not wait for the store
+            duplex.end(RuntimeError("the process has ended"))
+        mirror.finish(STORE_GRACE, lambda: self.hurry(stopping))
+        if mirror.lost:
+            self.folder.keep()
+        self.remarks += mirror.remarks()
+        return mirror.report(self.folder.stays)
+
+    def hurry(self, stopping: bool) -> float | None:
+        """The seconds that a store is granted when somebody wants to leave; None: nobody does."""
+        if self.hard:
+            return 0.0
+        return self.grace if self.cancelled or stopping else None
 
     def release(self) -> None:
         """Give back what a start takes. By the reader, or where none came to be."""

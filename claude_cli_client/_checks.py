@@ -210,10 +210,14 @@ def session(name: str, value: Any) -> None:
     word(name, value)
 
 
+def is_uuid(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_UUID, value) is not None
+
+
 def uuid(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise wrong(name, "a UUID as a str", value)
-    if not re.fullmatch(_UUID, value):
+    if not is_uuid(value):
         raise ValueError(f"{name} must be a UUID, 32 hex digits as 8-4-4-4-12, not {value[:60]!r}")
 
 

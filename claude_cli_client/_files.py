@@ -14,6 +14,9 @@ from . import _cleanup, _fork
 from ._process import temporary_base
 
 _PREFIX = "claude_cli_client-"
+_KEPT = "claude_cli_kept-"  # not swept: it is the user's
+CONFIG = "config"  # the subfolder that is a configuration folder
+_TRANSCRIPTS = os.path.join(CONFIG, "projects")
 _swept = False
 
 
@@ -24,6 +27,7 @@ class PrivateFolder:
         self._run_id = run_id
         self._path = ""
         self._lock_fd = -1
+        self._kept = True  # or would be, if it were wanted
 
     def write(self, name: str, text: str) -> str:
         """A file with this text (UTF-8, readable by us alone); its path."""
@@ -38,6 +42,30 @@ class PrivateFolder:
         path = os.path.join(self._folder(), name)
         os.mkdir(path, 0o700)
         return path
+
+    def stays(self, path: str) -> str:
+        """Where this file will be when the folder is gone, if its transcripts are kept; "": nowhere."""
+        if not self._path or not path.startswith(os.path.join(self._path, _TRANSCRIPTS, "")):
+            return path
+        below = os.path.relpath(path, os.path.join(self._path, CONFIG))
+        return os.path.join(self._stays_at(), below) if self._kept else ""
+
+    def keep(self) -> None:
+        """Move the transcripts out, to a folder that can be used as CLAUDE_CONFIG_DIR. Nothing else.
+
+        They may be the only copy of what a store did not take. Credentials never stay.
+        """
+        source = os.path.join(self._path, _TRANSCRIPTS)
+        if not self._path or not os.path.isdir(source):
+            return
+        try:
+            os.mkdir(self._stays_at(), 0o700)
+            os.rename(source, os.path.join(self._stays_at(), "projects"))
+        except OSError:  # no room for a folder: `stays` says that nothing is left
+            self._kept = False
+
+    def _stays_at(self) -> str:
+        return os.path.join(os.path.dirname(self._path), f"{_KEPT}{os.getpid()}-{self._run_id}")
 
     def remove(self) -> None:
         """Remove all of it. What cannot be removed now is left to the next start."""

@@ -9,41 +9,47 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Launch
-from ._checks import as_text, check_prompt, is_path
+from ._checks import as_text, check_prompt, is_path, is_uuid
 from ._env import CONFIG_DIR, build_env, is_nested
-from ._files import PrivateFolder
-from ._merge import merge, misnamed, needs_temporary_config, setting, shadow, streams
+from ._files import CONFIG, PrivateFolder
+from ._merge import merge_with, misnamed, needs_temporary_config, setting, shadow, streams
 from ._objects import is_json_text
 from .discovery import locate
 
 if TYPE_CHECKING:
     from ._duplex import Duplex
+    from ._mirror import Mirror, Storing
+    from ._restore import Restore
+    from ._sync import WakeUp
     from .options import StrPath
 
-__all__ = ["merge", "prepare", "prepare_session"]
+__all__ = ["merge_with", "prepare", "prepare_session"]
 
 
-def prepare(options: dict[str, Any], prompt: Any, cli_path: StrPath | None) -> Launch:
+def prepare(options: dict[str, Any], prompt: Any, cli_path: StrPath | None, storing: Storing | None = None) -> Launch:
     """Everything that is known before the start, checked. Raises what the caller did wrong."""
     content = check_prompt(prompt)
     options = _settled(options)
     streaming = streams(options, content)
     duplex = _stream(options, content) if streaming else None
-    return _launch(options, cli_path, content.encode() if isinstance(content, str) and not streaming else b"", duplex)
+    text = content.encode() if isinstance(content, str) and not streaming else b""
+    return _launch(options, cli_path, text, duplex, storing)
 
 
-def prepare_session(options: dict[str, Any], cli_path: StrPath | None) -> tuple[Launch, Mapping[str, Any]]:
+def prepare_session(
+    options: dict[str, Any], cli_path: StrPath | None, storing: Storing | None = None
+) -> tuple[Launch, Mapping[str, Any]]:
     """The same for a live session; and the fields of its `initialize`."""
     from ._stream import converse
 
     options = _settled(options)
     duplex, initialize = converse(options)
-    return _launch(options, cli_path, b"", duplex), initialize
+    return _launch(options, cli_path, b"", duplex, storing), initialize
 
 
 def _settled(options: dict[str, Any]) -> dict[str, Any]:
@@ -55,33 +61,37 @@ def _settled(options: dict[str, Any]) -> dict[str, Any]:
     return settle(options, os.getcwd(), os.environ.get("HOME", ""))
 
 
-def _launch(options: dict[str, Any], cli_path: StrPath | None, prompt: bytes, duplex: Duplex | None) -> Launch:
-    options["streaming"] = duplex is not None
+def _launch(
+    options: dict[str, Any],
+    cli_path: StrPath | None,
+    prompt: bytes,
+    duplex: Duplex | None,
+    storing: Storing | None,
+) -> Launch:
+    options.update(streaming=duplex is not None, mirrored=storing is not None)
     cwd = _folder(options.get("cwd"))
     _find_files(options, cwd)
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
     arguments = build_argv(options)
-    temporary_config = needs_temporary_config(options)
     sink = options.get("line_sink")
+    options["cwd"] = cwd
     if options.get("config_dir") is not None:
         options["config_dir"] = os.path.abspath(as_text(options["config_dir"]))
     _warn_of_surprises(options)
     run_id = os.urandom(16).hex()
+    restore = None if storing is None else _restore(options, storing, cwd)
 
     def argv(folder: PrivateFolder) -> list[str]:
-        return [*prefix, cli, *(_argument(part, folder) for part in arguments)]
-
-    def env(folder: PrivateFolder) -> dict[str, str]:
-        found = environment(options, run_id)
-        if temporary_config:
-            found[CONFIG_DIR] = folder.subfolder("config")
-        return found
+        words = [*prefix, cli, *(_argument(part, folder) for part in arguments)]
+        return words if restore is None else restore.argv(words)
 
     return Launch(
         run_id=run_id,
+        restore=restore,
+        mirror=None if storing is None else _mirror(options, storing, cwd, run_id),
         argv=argv,
-        env=env,
+        env=lambda folder: _env(options, run_id, restore, folder),
         prompt=prompt,
         duplex=duplex,
         cwd=cwd,
@@ -100,6 +110,62 @@ def _launch(options: dict[str, Any], cli_path: StrPath | None, prompt: bytes, du
         # A prefix may hold a password.
         shown=lambda: " ".join([*prefix[:1], *["..."][: len(prefix)], shown_argv([cli, *arguments])]),
     )
+
+
+def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folder: PrivateFolder) -> dict[str, str]:
+    """The environment of the process, with a configuration folder of its own where it needs one."""
+    found = environment(options, run_id)
+    temporary = needs_temporary_config(options)
+    restored = restore is not None and restore.session_id
+    if temporary or restored:
+        config = folder.subfolder(CONFIG)
+        if restore is not None and restored:
+            restore.write(config, found, _here(options["cwd"]), isolated=temporary)
+        found[CONFIG_DIR] = config
+    return found
+
+
+def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> Restore | None:
+    """What will load the session to go on with. A title is no key of a store: it is left to the CLI."""
+    wanted = options.get("resume") or None
+    if not (is_uuid(wanted) if wanted else options.get("continue_conversation")):
+        return None
+    from ._restore import Restore
+
+    return Restore(storing.store, wanted, _here(cwd))
+
+
+def _mirror(
+    options: Mapping[str, Any], storing: Storing, cwd: str | None, run_id: str
+) -> Callable[[Mapping[str, str], WakeUp], Mirror]:
+    from unicodedata import normalize
+
+    from ._config_copy import config_dir
+    from ._mirror import Mirror
+    from ._transcript_key import key_anywhere, key_below
+
+    here, foreign = _here(cwd), bool(options.get("command_prefix"))
+
+    def make(env: Mapping[str, str], wake: WakeUp) -> Mirror:
+        projects = normalize("NFC", os.path.join(config_dir(env, here), "projects"))
+
+        def locate(path: str) -> Any:
+            # As relative as CLAUDE_CONFIG_DIR is, and its accents composed, whatever it was told.
+            whole = normalize("NFC", os.path.normpath(os.path.join(here, path)))
+            return key_below(projects, whole) or (key_anywhere(whole) if foreign else None)
+
+        name, backlog = f"claude-{run_id[:8]}-store", _bytes(options, "max_buffered_bytes")
+        return Mirror(storing, locate, name=name, max_backlog=backlog, wake=wake)
+
+    return make
+
+
+def _here(cwd: str | None) -> str:
+    """Whose project a session is."""
+    try:
+        return cwd or os.getcwd()
+    except OSError as error:
+        raise ValueError(f"the working directory is gone ({error}), and a store needs it: give cwd=") from error
 
 
 def _folder(cwd: Any) -> str | None:

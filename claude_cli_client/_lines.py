@@ -83,14 +83,14 @@ class Oversize:
         self.head = head
         self.size = size
 
-    def events(self, control: Callable[[dict[str, Any]], object] | None) -> list[Event]:
+    def events(self, control: Callable[[dict[str, Any], bytes], object] | None) -> list[Event]:
         """One event. But a question of the CLI goes to `control` without its content: it waits for an answer."""
         if control is not None:
             from ._recover import question
 
             why = f"its line has {self.size} bytes, which is more than max_line_bytes"
             if (asked := question(self.head.decode("utf-8", "replace"), why)) is not None:
-                control(asked)
+                control(asked, self.head)
                 return []
         return [self.event()]
 

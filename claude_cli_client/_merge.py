@@ -51,7 +51,7 @@ ALIASES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...), not of a run"),
     "api_key": "env={'ANTHROPIC_API_KEY': ...}",
     **dict.fromkeys(("max_tokens", "temperature", "top_p", "stop_sequences"), "no option: the CLI has none for it"),
-    "session_store": "the argument store of Client(...), which comes with a later version",
+    **dict.fromkeys(("session_store", "store_flush"), "an argument of Client(...): store=, store_flush="),
     **dict.fromkeys(("can_use_tools", "permission_callback"), "can_use_tool"),
     "verbatim_prompts": "literal",
 }
@@ -164,6 +164,46 @@ CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
         f"env must not hold {MARKER}: by it this library finds what a run left behind",
     ),
 )
+
+
+# The same for a client that has a store.
+STORE_CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
+    (
+        lambda o: o.get("persist_session") is False,
+        "persist_session=False writes no transcript, and a store gets what is written: leave it out, or use a "
+        "client without store",
+    ),
+    (
+        lambda o: _on(o, "enable_file_checkpointing"),
+        "enable_file_checkpointing keeps its copies on this disk, and a session of a store may go on elsewhere "
+        "without them: leave it out, or use a client without store",
+    ),
+    (
+        lambda o: _on(o, "command_prefix") and _continues(o),
+        "a session of a store is resumed from a private folder, which may not exist behind command_prefix: "
+        "leave it out, or use a client without store",
+    ),
+)
+
+
+def _check_store(options: Mapping[str, Any], storing: Any) -> None:
+    """What does not go together with a store, or with this one. Raises ValueError."""
+    for conflict, message in STORE_CONFLICTS:
+        if conflict(options):
+            raise ValueError(message)
+    if _on(options, "continue_conversation") and not storing.lists:
+        raise ValueError(
+            f"continue_conversation asks the store for the latest session, and {type(storing.store).__name__} has no "
+            "list_sessions: give it one, or resume a session by its id"
+        )
+
+
+def merge_with(storing: Any, defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """`merge`, and what a store does not go together with; None: no store."""
+    merged = merge(defaults, call)
+    if storing is not None:
+        _check_store(merged, storing)
+    return merged
 
 
 def merge(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:

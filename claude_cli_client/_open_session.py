@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _fork
-from ._launch import merge, prepare_session
+from ._launch import merge_with, prepare_session
 from ._merge import setting
 from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
@@ -18,6 +18,7 @@ from .errors import ControlError, StartError
 from .session import Session
 
 if TYPE_CHECKING:
+    from ._mirror import Storing
     from .options import StrPath
 
 # Seconds for the process to be gone after it could not begin.
@@ -25,18 +26,24 @@ _END = 10.0
 
 
 def open_session(
-    pool: Pool, cli_path: StrPath | None, defaults: Mapping[str, Any], given: Mapping[str, Any]
+    pool: Pool,
+    cli_path: StrPath | None,
+    storing: Storing | None,
+    defaults: Mapping[str, Any],
+    given: Mapping[str, Any],
 ) -> Session:
     """Start one, and wait until the CLI has answered. What was taken is given back if it fails."""
     _fork.check()
     slot = Slot(by_session=True)
     channel: SessionChannel | None = None
     try:
-        options = merge({"background": "wait", **defaults}, given)
-        launch, initialize = prepare_session(options, cli_path)
+        options = merge_with(storing, {"background": "wait", **defaults}, given)
+        launch, initialize = prepare_session(options, cli_path, storing)
         assert launch.duplex is not None
         launch.duplex.slot = slot
         pool.take(slot, options.get("slot_timeout"))
+        if launch.restore is not None:
+            launch.restore.load(lambda: pool.closed)
         channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
         pool.began(channel)
         waiter = launch.duplex.ask("initialize", initialize)

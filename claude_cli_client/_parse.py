@@ -31,7 +31,7 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 _NO_JSON: Final = (ValueError, StopIteration, RecursionError)
 
 
-def parse(line: bytes, odd: Odd, control: Callable[[Json], object] | None = None) -> list[Event]:
+def parse(line: bytes, odd: Odd, control: Callable[[Json, bytes], object] | None = None) -> list[Event]:
     """The events of one line (without its newline). What nobody should see goes to `control`."""
     text = line.decode("utf-8", "replace")
     try:
@@ -48,14 +48,14 @@ def parse(line: bytes, odd: Odd, control: Callable[[Json], object] | None = None
     return events_of(data, line, control)
 
 
-def events_of(data: Json, line: bytes, control: Callable[[Json], object] | None = None) -> list[Event]:
+def events_of(data: Json, line: bytes, control: Callable[[Json, bytes], object] | None = None) -> list[Event]:
     """The events of a decoded line, by the table `_TYPES`."""
     kind = data.get("type")
     handler = _TYPES.get(kind) if kind.__class__ is str else None
     if handler is None or "sdk_host_only" in data:
         if is_hidden(data):
             if control is not None:
-                control(data)
+                control(data, line)
             return []
         handler = handler or _forwarded
     try:
@@ -75,7 +75,7 @@ def is_hidden(data: Json) -> bool:
 _HIDDEN_TYPES: Final = ("keep_alive", "transcript_mirror")
 
 
-def _second_try(line: bytes, text: str, odd: Odd, control: Callable[[Json], object] | None) -> list[Event]:
+def _second_try(line: bytes, text: str, odd: Odd, control: Callable[[Json, bytes], object] | None) -> list[Event]:
     """A line that is no JSON object as it stands: blank, indented, damaged, or no JSON at all."""
     stripped = text.strip()
     if not stripped:

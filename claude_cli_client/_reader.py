@@ -83,7 +83,6 @@ class Reader:
         self._over = False
         self._poller = select.poll()
         self._duplex = launch.duplex
-        self._control = None if launch.duplex is None else launch.duplex.receive
         self._process = self._start()
         self._limit_turn(launch.timeout, launch.idle_timeout, launch.start_timeout)
 
@@ -98,11 +97,7 @@ class Reader:
         _cleanup.reap_late()
         argv = launch.argv(channel.folder)
         env = launch.env(channel.folder)
-        if launch.line_sink is not None or launch.on_stderr is not None:
-            from ._sinks import Sinks
-
-            name = f"claude-{launch.run_id[:8]}-sinks"
-            channel.sinks = Sinks(name, launch.max_buffered_bytes, launch.line_sink, launch.on_stderr)
+        channel.open(env)
         self._note_guard()
         stdin = launch.prompt if launch.duplex is None else None
         process = Process(argv, env=env, cwd=launch.cwd, stdin=stdin, wake=channel.wake.set)
@@ -172,14 +167,25 @@ class Reader:
             self._channel.sinks.stdout(lines)
         events: list[Event] = []
         size = 0  # of what is kept: of a line that is too long, its head
+        hear = self._hear
         for line in lines:
             if isinstance(line, Oversize):
                 size += len(line.head)
-                events += line.events(self._control)
+                events += line.events(hear if self._duplex is not None else None)
             else:
                 size += max(len(line), _EVENT)
-                events += parse(line, self._channel.odd, self._control)
+                events += parse(line, self._channel.odd, hear)
+        mirror = self._channel.mirror
+        if mirror is not None and any(event.type == "result" for event in events):
+            mirror.flush()
         self._take_notice(events, size)
+
+    def _hear(self, frame: dict[str, Any], line: bytes) -> None:
+        """A frame that no user sees."""
+        if frame.get("type") == "transcript_mirror" and self._channel.mirror is not None:
+            self._channel.mirror.put(frame, len(line))
+        elif self._duplex is not None:
+            self._duplex.receive(frame)
 
     def _take_notice(self, events: list[Event], size: int) -> None:
         """What came, of `size` bytes: to the reducer, and what it passes on to the consumer."""
@@ -363,7 +369,7 @@ class Reader:
 
     def _end(self) -> None:
         """Deal with what is left, reap, give back, say how it ended."""
-        steps = (self._end_process, self._drain, self._reap, self._flush, self._release)
+        steps = (self._end_process, self._drain, self._reap, self._flush, self._store, self._release)
         self._channel.faults += _log.each(*steps)
         try:
             terminal = self._terminal_event()
@@ -411,6 +417,15 @@ class Reader:
             self._deliver(last)
         if self._channel.sinks is not None:
             self._channel.sinks.end_stderr()
+
+    def _store(self) -> None:
+        """The store gets the rest, in bounded time: so the terminal event means that it has the turn."""
+        self._tell(self._channel.settle(self._stopping))
+
+    def _tell(self, events: list[Event]) -> None:
+        """Events of ours, which no line brought."""
+        if events:
+            self._channel.events.put((0, events))
 
     def _release(self) -> None:
         steps = (self._process.close, lambda: _guard.end(self._launch.run_id), self._channel.release)

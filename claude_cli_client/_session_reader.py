@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from . import _reader
+from . import _channel, _reader
 from ._channel import Channel
 from ._duplex import log_risen
 from ._lines import Oversize
@@ -48,6 +48,10 @@ class SessionChannel(Channel):
     def _main(self) -> None:
         here.reads = True
         _reader.read(self, SessionReader)
+
+    def hurry(self, stopping: bool) -> float | None:
+        granted = super().hurry(stopping)
+        return max(self.closing, self.grace) if granted is None and self.closing is not None else granted
 
     def ask_to_close(self, grace: float) -> None:
         """End of input: the CLI finishes and ends, within `grace` seconds."""
@@ -89,6 +93,8 @@ class SessionReader(Reader):
         turn = self._turn
         self._notice_interrupt()
         if turn is not None and turn.withdrawn and turn is self._turn:
+            self._end_turn()
+        if "store" in self._at:  # set, or a batch of it is settled
             self._end_turn()
         if turn is not None and turn.cancelled:
             if turn.hard:
@@ -173,6 +179,8 @@ class SessionReader(Reader):
 
     def _settle(self, turn: Turn, events: list[Event]) -> None:
         """End the turn if its prompt is said to be done, or soon after its result."""
+        if "store" in self._at:
+            return
         states = [
             event.data.get("state")
             for event in events
@@ -204,7 +212,7 @@ class SessionReader(Reader):
 
         `told`: somebody else has put the request.
         """
-        if turn.stopped or turn.reducer.answer is not None:
+        if turn.stopped or turn.reducer.answer is not None or "store" in self._at:
             return
         turn.stopped = (subtype, sentence)
         self._cut_short = self._cut_short or bool(subtype)
@@ -229,8 +237,33 @@ class SessionReader(Reader):
         self._stop("cancelled", "the CLI did not end an interrupted turn, so the session was ended")
 
     def _end_turn(self) -> None:
-        turn, self._turn = self._turn, None
+        """The CLI is done with the turn. Its end is told when the store has it, or has had its time."""
         self._unset("total", "idle", "settle", "interrupt")
+        if not self._is_held():
+            self._tell_end()
+
+    def _is_held(self) -> bool:
+        """Whether the turn's end waits for the store. Never longer than `STORE_GRACE`."""
+        mirror, turn = self._channel.mirror, self._turn
+        if mirror is None or turn is None:
+            return False
+        if self._exited or self._stopping:
+            return True  # until the end of the process, which waits for the store
+        mirror.flush()
+        if mirror.is_idle:
+            return False
+        due = self._at.get("store", monotonic() + _channel.STORE_GRACE)
+        if turn.cancelled or self._closed_input:
+            due = min(due, monotonic() + self._channel.grace)
+        self._set(store=due)
+        return True
+
+    def _tell_end(self) -> None:
+        self._unset("store")
+        mirror = self._channel.mirror
+        if mirror is not None:
+            self._tell(mirror.report(self._channel.folder.stays, waiting=True))
+        turn, self._turn = self._turn, None
         if turn is not None:
             subtype, sentence = turn.stopped or ("process", "the turn ended without a result")
             self._close_turn(turn, subtype, sentence)
@@ -241,6 +274,12 @@ class SessionReader(Reader):
         if turn.stopped and turn.stopped[0] and answer is not None and answer.is_error:
             turn.reducer.answer = None  # the CLI's word for what we did; ours says why
         turn.over(turn.reducer.end(subtype or "interrupted", sentence, self._channel.exit_code))
+
+    def _tell(self, events: list[Event]) -> None:
+        for listener in tuple(self._channel.listeners) if events else ():
+            listener.put(events)
+        if events and self._turn is not None:
+            self._turn.events.put((0, events))
 
     # --- the end of the process
 
@@ -290,6 +329,7 @@ _MORE: Final[dict[str, Callable[[SessionReader], Any]]] = {
     "total": SessionReader._on_total,
     "exit": SessionReader._on_lingering,
     "settle": SessionReader._end_turn,
+    "store": SessionReader._tell_end,
     "interrupt": SessionReader._on_no_result,
 }
 SessionReader.actions = {**Reader.actions, **_MORE}

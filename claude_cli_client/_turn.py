@@ -76,8 +76,8 @@ class Turn:
         self._channel.wake.set()
 
     def finish(self) -> None:
-        """Nobody wants more of this run."""
-        if self.reducer.answer is None:
+        """Nobody wants more of this run. A cancel also cuts short what waits for a store."""
+        if self.reducer.answer is None or self._channel.mirror is not None:
             self.cancel()
 
     def wait(self, seconds: float | None) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from . import _fork
 from ._pool import Pool, Slot
-from .errors import ClaudeError, RateLimitError
+from .errors import ClaudeError
 from .events import Event
 from .options import DEFAULTS
 from .run import Run
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._channel import Channel, Launch
+    from ._mirror import Storing
     from .options import RunOptions, StrPath, TurnOptions
     from .session import Session
+    from .store import SessionStore
     from .totals import Capacity, Totals
 
 
@@ -62,6 +64,8 @@ class Client:
         max_concurrent: int = 4,
         settings_dir: StrPath | None = None,
         settings_cache_ttl: float = 3600.0,
+        store: SessionStore | None = None,
+        store_flush: Literal["batched", "eager"] = "batched",
         **defaults: Unpack[RunOptions],
     ) -> None:
         from ._places import refuse_unfit_places
@@ -69,7 +73,6 @@ class Client:
         refuse_unfit_places()  # before the imports that fail there
         # What a turn needs is imported here: not with the package, and not within the first turn.
         from . import _reader, _verdict  # noqa: F401
-        from ._launch import merge
 
         if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
             raise ValueError(f"max_concurrent must be a whole number of at least 1, not {max_concurrent!r}")
@@ -79,7 +82,8 @@ class Client:
         self._settings_dir = settings_dir
         self._settings_ttl = settings_cache_ttl
         self._settings: tuple[float, list[Path]] | None = None
-        self._defaults = merge({}, cast("Mapping[str, Any]", defaults))
+        self._storing = _storing(store, store_flush)
+        self._defaults = self._merged({}, cast("Mapping[str, Any]", defaults))
         self._pool = Pool(max_concurrent)
 
     # --- turns
@@ -182,14 +186,13 @@ class Client:
         of the result instead. Closing or dropping the iterator ends what runs. `options`: see
         `RunOptions`.
         """
-        from ._launch import merge
         from ._map import Map
 
         if isinstance(prompts, str):
             raise TypeError("map takes prompts, and a string is a single one: give a list of it, or use ask")
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         given = {**limits, **options}
-        merged = merge(self._defaults, given)  # a wrong option is told here, not at the first prompt
+        merged = self._merged(self._defaults, given)  # a wrong option is told here, not at the first prompt
         if merged.get("session_id") or (
             (merged.get("resume") or merged.get("continue_conversation")) and not merged.get("fork_session")
         ):
@@ -201,12 +204,9 @@ class Client:
         return Map(self._pool.size, start, prompts, return_exceptions)
 
     def with_options(self, **defaults: Unpack[RunOptions]) -> Client:
-        """A client with other defaults (over this one's) and the same slots, totals and end."""
-        from ._launch import merge
-
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._defaults = merge(self._defaults, cast("Mapping[str, Any]", defaults))
+        """A client with other defaults (over this one's) and the same slots, store, totals and end."""
+        other = self._copy()
+        other._defaults = self._merged(self._defaults, cast("Mapping[str, Any]", defaults))
         return other
 
     def probe(self, **options: Unpack[RunOptions]) -> Capacity:
@@ -216,36 +216,11 @@ class Client:
         what the caller did wrong (`TypeError`, `ValueError`, `ClientClosedError`); everything else
         is the answer.
         """
-        from .totals import Capacity
+        from ._probe import probe
 
-        began = monotonic()
-        given = {**_PROBE, **cast("Mapping[str, Any]", options)}
-        utilization: float | None = None
-        error: ClaudeError | None = None
-        result: Event | None = None
-        try:
-            with self._start("Reply with the single word OK.", given=given) as run:
-                for event in run:
-                    if event.utilization is not None:
-                        utilization = event.utilization
-                    if event.is_terminal:
-                        result = event
-                error = run.error()
-        except ClaudeError as failure:
-            if self._pool.closed:
-                raise
-            error = failure
-        limit = error if isinstance(error, RateLimitError) else None
-        return Capacity(
-            available=error is None,
-            error=error,
-            resets_at=None if limit is None else limit.resets_at,
-            retry_after=None if limit is None else limit.retry_after,
-            utilization=utilization,
-            model=result.model if result is not None else "",
-            cost_usd=result.cost_usd if result is not None else None,
-            duration=monotonic() - began,
-        )
+        storeless = self._copy()
+        storeless._storing = None
+        return probe(storeless._start, lambda: self._pool.closed, cast("Mapping[str, Any]", options))
 
     def session(
         self,
@@ -266,7 +241,7 @@ class Client:
         from ._open_session import open_session
 
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
-        return open_session(self._pool, self._cli_path, self._defaults, {**limits, **options})
+        return open_session(self._pool, self._cli_path, self._storing, self._defaults, {**limits, **options})
 
     # --- the CLI and its settings
 
@@ -345,6 +320,16 @@ class Client:
 
     # --- how a run is started
 
+    def _copy(self) -> Client:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def _merged(self, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        from ._launch import merge_with
+
+        return merge_with(self._storing, defaults, given)
+
     def _start(self, prompt: str | Sequence[Mapping[str, Any]], *, given: Mapping[str, Any]) -> Run:
         run = self._try_to_start(prompt, True, given=given)
         assert run is not None  # it waits for a slot
@@ -358,21 +343,23 @@ class Client:
         The slot is given back here if anything fails, and by the reader when the run has ended.
         """
         from ._channel import Channel
-        from ._launch import merge, prepare
+        from ._launch import prepare
 
         _fork.check()
         pool = self._pool
         slot = Slot()
         channel: Channel | None = None
         try:
-            options = merge(self._defaults, given)
-            launch = prepare(options, prompt, self._cli_path)
+            options = self._merged(self._defaults, given)
+            launch = prepare(options, prompt, self._cli_path, self._storing)
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
             elif not pool.try_take(slot):
                 return None
             if launch.duplex is not None:
                 launch.duplex.slot = slot
+            if launch.restore is not None:
+                launch.restore.load(lambda: pool.closed)
             channel = Channel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
             pool.began(channel)
             _started(channel, launch)
@@ -387,6 +374,17 @@ class Client:
             raise
 
 
+def _storing(store: SessionStore | None, flush: str) -> Storing | None:
+    if store is None:
+        if flush != "batched":
+            raise ValueError("store_flush says when a store gets what is written: give store=, too")
+        return None
+    from . import _restore  # noqa: F401 - what a turn needs is imported here
+    from ._mirror import storing
+
+    return storing(store, flush)
+
+
 def _started(channel: Channel, launch: Launch) -> None:
     try:
         channel.start()
@@ -394,41 +392,6 @@ def _started(channel: Channel, launch: Launch) -> None:
         from .discovery import start_error
 
         raise start_error(launch.cli_path, error) from error
-
-
-_PROBE: Mapping[str, Any] = {
-    # A client's defaults for its own work have no business here.
-    "resume": None,
-    "continue_conversation": None,
-    "fork_session": None,
-    "session_id": None,
-    "resume_session_at": None,
-    "resume_drops_turn": None,
-    "name": None,
-    "json_schema": None,
-    "agent": None,
-    "agents": None,
-    "mcp_servers": None,
-    "plugin_dirs": None,
-    "append_system_prompt": None,
-    "exclude_dynamic_system_prompt_sections": None,
-    "max_budget_usd": None,
-    "task_budget": None,
-    "line_sink": None,
-    "on_stderr": None,
-    "background_timeout": None,
-    "safe_mode": None,
-    "background": "forbid",
-    "persist_session": False,
-    "tools": [],
-    "max_turns": 1,
-    "max_retries": 0,
-    "strict_mcp_config": True,
-    "disable_slash_commands": True,
-    "system_prompt": "You answer a connection test.",
-    "timeout": 120.0,
-    "slot_timeout": 60.0,
-}
 
 
 def _limits(timeout: Any, idle: Any, start: Any, slot: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ __all__ = [
     "ERROR",
     "HOOK",
     "INIT",
+    "MIRROR_ERROR",
     "OVERSIZE",
     "RATE_LIMIT",
     "RESULT",
@@ -75,6 +76,7 @@ RATE_LIMIT: Final = "rate_limit"
 TOOL_PROGRESS: Final = "tool_progress"
 HOOK: Final = "hook"
 COMPACT_BOUNDARY: Final = "compact_boundary"
+MIRROR_ERROR: Final = "mirror_error"  # made up: something was not stored, see `Client(store=)`
 OVERSIZE: Final = "oversize"
 RESULT: Final = "result"
 ERROR: Final = "error"

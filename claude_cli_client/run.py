@@ -183,8 +183,8 @@ class Run(Iterator[Event]):
     def close(self) -> None:
         """End the run if it is unfinished, and wait until nothing of it is left.
 
-        Blocks at most some 10 s (20 s in a live session, which may have to be ended first),
-        normally as long as the CLI takes to end its tools (2 s). Any thread, idempotent; in a
+        Blocks at most some 10 s (20 s in a live session, which may have to be ended first; 3 s more
+        where a store hangs), normally as long as the CLI takes to end its tools (2 s). Any thread, idempotent; in a
         forked child it does nothing. Events already delivered stay readable.
         """
         _fork.check()

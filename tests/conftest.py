@@ -88,8 +88,8 @@ def _children_elsewhere() -> set[int]:
 
 def _files() -> set[str]:
     """The library's temporary files of this process; others may run tests beside us."""
-    prefix = f"claude_cli_client-{os.getpid()}-"
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefix)}
+    prefixes = tuple(f"claude_cli_{kind}-{os.getpid()}-" for kind in ("client", "kept"))
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefixes)}
 
 
 class _State:
@@ -178,7 +178,7 @@ def graces(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`graces(term=0.2)` shortens what a run gives others before it goes on without them.
 
     term: from TERM to KILL; exit: from the result to the process's own end; drain: for pipes that
-    somebody else holds after the leader's end; sinks: for sinks to catch up.
+    somebody else holds after the leader's end; sinks: for sinks to catch up; store: for a store.
     """
     from claude_cli_client import _channel, _reader
 
@@ -187,6 +187,7 @@ def graces(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         "exit": (_reader, "EXIT_GRACE"),
         "drain": (_reader, "_DRAIN"),
         "sinks": (_channel, "SINK_GRACE"),
+        "store": (_channel, "STORE_GRACE"),
     }
 
     def shorten(**seconds: float) -> None:
@@ -215,10 +216,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from claude_cli_client import _duplex, _reader
+    from claude_cli_client import _duplex, _mirror, _reader, _session_reader
 
     clock = Clock()
-    for module in (_reader, _duplex):
+    for module in (_reader, _duplex, _mirror, _session_reader):
         monkeypatch.setattr(module, "monotonic", clock)
     return clock
 

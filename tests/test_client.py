@@ -65,7 +65,7 @@ def test_settings_cache_ttl_is_seconds(wrong):
         Client(settings_cache_ttl=wrong)
 
 
-@pytest.mark.parametrize("later", ["observers", "store"])
+@pytest.mark.parametrize("later", ["observers"])
 def test_arguments_of_later_versions(later):
     """Refused, and not silently without effect."""
     with pytest.raises(TypeError, match=later):

@@ -377,7 +377,7 @@ def test_ctrl_c_at_every_step_of_a_start_gives_the_slot_back(point: str) -> None
             client.ask("x")
             point = os.environ["POINT"]
             owner, name = {
-                "merge": (_launch, "merge"),
+                "merge": (_launch, "merge_with"),
                 "prepare": (_launch, "prepare"),
                 "take": (_pool.Pool, "take"),
                 "began": (_pool.Pool, "began"),

@@ -441,7 +441,7 @@ def test_what_fits_no_argument_is_refused(given):
         ("can_use_tools", "can_use_tool"),
         ("permission_callback", "can_use_tool"),
         ("verbatim_prompts", "literal"),
-        ("session_store", "later"),
+        ("session_store", "store="),
         ("cli_path", "Client"),
         ("max_turn", "max_turns"),
         ("maxTurns", "max_turns"),

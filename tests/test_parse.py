@@ -1073,7 +1073,7 @@ def test_an_indented_control_frame_is_answered_too(around):
     """What a wrapper or a terminal put around it does not keep it from who waits for it."""
     got = []
     line = around.replace("{}", '{"type":"control_request","request_id":"1"}').encode()
-    assert parse(line, Odd(), got.append) == []
+    assert parse(line, Odd(), lambda frame, _: got.append(frame)) == []
     assert [frame["request_id"] for frame in got] == ["1"]
 
 
@@ -1081,7 +1081,7 @@ def test_a_question_that_is_no_json_is_refused():
     """Nested deeper than Python reads, or damaged: who asked is known, so the CLI need not wait for ever."""
     line = b'{"type":"control_request","request_id":"r1","request":{"subtype":"can_use_tool","input":' + b"[" * 100_000
     got = []
-    assert parse(line, Odd(), got.append) == []
+    assert parse(line, Odd(), lambda frame, _: got.append(frame)) == []
     (frame,) = got
     assert frame["request_id"] == "r1"
     assert "no JSON" in frame["request"]["subtype"]
@@ -1091,7 +1091,7 @@ def test_a_hooks_question_that_is_no_json_fails_closed():
     """To a hook a refusal would mean that the tool may run."""
     got = []
     line = b'{"type":"control_request","request_id":"r1","request":{"subtype":"hook_callback","callback_id":"h'
-    assert parse(line, Odd(), got.append) == []
+    assert parse(line, Odd(), lambda frame, _: got.append(frame)) == []
     assert got == [
         {"type": "control_request", "request_id": "r1", "request": {"subtype": "hook_callback", "callback_id": ""}}
     ]

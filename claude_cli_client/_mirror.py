@@ -1,0 +1,346 @@
+"""The mirror: what the CLI writes into its transcripts goes to a store, while the turn runs.
+
+With `--session-mirror` the CLI repeats each line of its transcripts on stdout, in frames that no
+user sees. The reader hands them over (`put`); it never calls the store, which may take its time or
+for ever. One worker thread a run does, a daemon, begun with the first thing to store. What is of
+one file is appended in the order of the file, in one call for each flush: at a result, at the end
+of the output, and when much is waiting; or after every frame (`eager`).
+
+A store can fail in every way there is, and the run goes on:
+
+* An `append` that raises, whatever it raises, is tried three times; then the batch is lost.
+* One that does not come back cannot be ended. After `APPEND_LIMIT` the reader takes its batch away,
+  which is not tried again, since it may still arrive, and begins another worker for the rest.
+  Nobody watches for that: the reader looks when it has something to hand over, or waits.
+* What waits is limited (`max_backlog`); beyond it frames are lost.
+
+What is lost is told by `report` as events, one for each file. Who may say what became of a batch is
+decided by one atomic step (`_Batch.settle`), so a worker that comes back late finds that its batch
+is not its own any more, and ends. There is no lock here, and nothing waits but `finish`.
+
+`finish` holds the run's end, so that a terminal event means that the store has the turn. It is
+bounded, and by less when somebody wants to leave.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from ._callables import function
+from ._sync import WakeUp
+from .events import MIRROR_ERROR, Event, make
+from .store import SessionKey, SessionStore, optional
+
+Json = Mapping[str, Any]
+
+PAUSES: Final = (0.2, 0.8)  # seconds between the tries: a connection that broke is there again
+APPEND_LIMIT: Final = 60.0  # seconds for one call of `append`
+FLUSH_ENTRIES: Final = 500  # more than this, or
+FLUSH_BYTES: Final = 1 << 20  # more than this is not kept until the next result
+MAX_BACKLOG: Final = 64 << 20  # bytes of lines; decoded they take some times as much
+
+
+class Storing(NamedTuple):
+    """A store, and how a client wants it to be used."""
+
+    store: SessionStore
+    eager: bool = False
+    lists: bool = False  # so that it knows the latest session
+
+
+def storing(store: Any, flush: str) -> Storing:
+    """Raises ValueError for what is no store, and for one that would have to be awaited."""
+    if isinstance(store, type):
+        raise ValueError(f"store must be a store, and {store.__name__} is a class: make one of it")
+    for name in ("append", "load"):
+        if not callable(getattr(store, name, None)) or getattr(type(store), name, None) is getattr(SessionStore, name):
+            raise ValueError(f"store must have append(key, entries) and load(key), and {store!r} has no {name}")
+        function(f"{name} of store", getattr(store, name))
+    if flush not in ("batched", "eager"):
+        raise ValueError(f"store_flush must be 'batched' or 'eager', not {flush!r}")
+    return Storing(store, flush == "eager", optional(store, "list_sessions") is not None)
+
+
+class _Fault(NamedTuple):
+    kind: str  # the exception's class
+    words: str
+
+
+class _Batch:
+    """Entries of one file. Filled by the reader, then the worker's, until one of them settles it."""
+
+    __slots__ = ("_outcome", "began", "entries", "key", "path", "size")
+
+    def __init__(self, key: SessionKey, path: str) -> None:
+        self.key = key
+        self.path = path
+        self.entries: list[Json] = []
+        self.size = 0
+        self.began = math.inf  # when the call of `append` that is on began
+        self._outcome: dict[str, tuple[_Fault | None]] = {}
+
+    def settle(self, fault: _Fault | None) -> bool:
+        """Say what became of it, None: stored. Whether the caller is the first to say so."""
+        mine = (fault,)
+        return self._outcome.setdefault("", mine) is mine
+
+    @property
+    def outcome(self) -> tuple[_Fault | None] | None:
+        return self._outcome.get("")
+
+
+class _Loss:
+    """What was not stored of one file."""
+
+    __slots__ = ("count", "fault", "key", "path")
+
+    def __init__(self, batch: _Batch) -> None:
+        self.key = batch.key
+        self.path = batch.path
+        self.count = 0
+        self.fault = _Fault("", "")
+
+
+class Mirror:
+    """Everything but the worker is called on the run's reader thread."""
+
+    def __init__(
+        self,
+        storing: Storing,
+        locate: Callable[[str], tuple[str, str, str | None] | None],
+        *,
+        name: str,
+        max_backlog: int,
+        wake: WakeUp,
+    ) -> None:
+        """`locate` tells whose transcript a path is. `wake` is set when a batch is settled."""
+        self._store = storing.store
+        self._eager = storing.eager
+        self._locate = locate
+        self._name = name
+        self._max_backlog = min(max_backlog, MAX_BACKLOG)
+        self._wake = wake
+        self._keys: dict[str, SessionKey | None] = {}
+        self._filling: dict[str, _Batch] = {}  # by path
+        self._entries = self._bytes = 0  # in `_filling`
+        self._open: deque[_Batch] = deque()  # handed over; the first may be in a call of `append`
+        self._waiting = 0  # bytes in `_open`
+        self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._worker: threading.Thread | None = None
+        self._losses: dict[SessionKey, _Loss] = {}  # since the last report
+        self.lost = 0  # entries, in all
+        self.unplaced = 0  # frames of files that are no transcripts
+
+    # --- while the run lasts
+
+    def put(self, frame: Json, size: int) -> None:
+        """Take a frame, a line of `size` bytes. Never blocks."""
+        path, entries = frame.get("filePath"), frame.get("entries")
+        key = self._key(path) if isinstance(path, str) else None
+        if key is None or not isinstance(path, str) or not isinstance(entries, list):
+            self.unplaced += 1
+            return
+        entries = [entry for entry in entries if isinstance(entry, dict)]
+        if not entries:
+            return  # nothing to write, and no store should see a transcript without entries
+        batch = self._filling.get(path) or _Batch(key, path)
+        self._look()
+        if self._waiting + self._bytes > self._max_backlog:
+            self._lose(batch, len(entries), _Fault("BufferError", f"more than {self._max_backlog} bytes wait for it"))
+            return
+        self._filling[path] = batch
+        batch.entries += entries
+        batch.size += size
+        self._entries += len(entries)
+        self._bytes += size
+        if self._eager or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what has been collected. Never blocks."""
+        filled, self._filling = list(self._filling.values()), {}
+        self._waiting += self._bytes
+        self._entries = self._bytes = 0
+        self._open += filled
+        for batch in filled:
+            self._batches.put(batch)
+        self._look()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything handed over is stored or lost."""
+        self._look()
+        return not self._open
+
+    def report(self, where: Callable[[str], str], *, waiting: bool = False) -> list[Event]:
+        """What was lost since the last report; `where` tells where a file's local copy stays.
+
+        With `waiting` also what is still on its way: it may arrive, and is told again if it does not.
+        """
+        self._look()
+        losses, self._losses = self._losses, {}
+        events = [_event(loss, where(loss.path)) for loss in losses.values()]
+        if waiting and self._open:
+            late: dict[SessionKey, _Loss] = {}
+            for batch in self._open:
+                loss = late.setdefault(batch.key, _Loss(batch))
+                loss.count += len(batch.entries)
+                loss.fault = _Fault("TimeoutError", "the turn has ended before")
+            events += [_event(loss, where(loss.path), waiting=True) for loss in late.values()]
+        return events
+
+    # --- the end
+
+    def finish(self, limit: float, hurry: Callable[[], float | None]) -> None:
+        """No more frames: wait until the store has all, at most `limit` seconds, or lose what is left.
+
+        `hurry`: the seconds that somebody who wants to leave grants, None: nobody does. Ends because
+        the deadline only ever comes nearer, and the wait is interrupted by `wake`.
+        """
+        self.flush()
+        poller = select.poll()
+        poller.register(self._wake.fd, select.POLLIN)
+        deadline = monotonic() + limit
+        while not self.is_idle:
+            granted = hurry()
+            if granted is not None:
+                deadline = min(deadline, monotonic() + granted)
+            left = deadline - monotonic()
+            if left <= 0:
+                break
+            # In slices: the clock of `_look` is another bound.
+            poller.poll(math.ceil(min(left, 1.0) * 1000))
+            self._wake.clear()
+        self.abandon(f"it did not take them within {limit:g} s" if hurry() is None else "the run was ended")
+
+    def abandon(self, why: str) -> None:
+        """Lose what is left and let the worker end, now or when its store comes back."""
+        stuck = bool(self._open)
+        for batch in self._open:
+            batch.settle(_Fault("TimeoutError", why))
+        self._purge()
+        self._batches.put(None)
+        if self._worker is not None and not stuck:
+            self._worker.join(1.0)  # it has only to return
+
+    def remarks(self) -> list[str]:
+        """What there is to log at the end: no content, no path, no words of the store."""
+        remarks = []
+        if self.lost:
+            remarks.append(f"{self.lost} entries of transcripts were not stored")
+        if self.unplaced:
+            remarks.append(f"{self.unplaced} frames of the mirror were dropped: of no file below CONFIG/projects")
+        return remarks
+
+    # --- the machine room
+
+    def _key(self, path: str) -> SessionKey | None:
+        if path not in self._keys:
+            place = self._locate(path)
+            self._keys[path] = None if place is None else SessionKey(*place)
+        return self._keys[path]
+
+    def _look(self) -> None:
+        """Take notice of what is settled; replace a worker that does not come back; begin one."""
+        self._purge()
+        if not self._open:
+            return
+        first = self._open[0]
+        if monotonic() - first.began > APPEND_LIMIT and first.settle(
+            _Fault("TimeoutError", f"append did not return within {APPEND_LIMIT:g} s")
+        ):
+            self._worker = None  # it ends when its call does
+            self._purge()
+        if self._worker is None and self._open:
+            self._begin()
+
+    def _purge(self) -> None:
+        while self._open and (outcome := self._open[0].outcome) is not None:
+            batch = self._open.popleft()
+            self._waiting -= batch.size
+            if outcome[0] is not None:
+                self._lose(batch, len(batch.entries), outcome[0])
+
+    def _lose(self, batch: _Batch, count: int, fault: _Fault) -> None:
+        loss = self._losses.setdefault(batch.key, _Loss(batch))
+        loss.count += count
+        loss.fault = fault
+        self.lost += count
+
+    def _begin(self) -> None:
+        worker = threading.Thread(target=self._main, name=self._name, daemon=True)
+        try:
+            worker.start()
+        except RuntimeError as error:  # no thread to be had
+            for batch in self._open:
+                batch.settle(_fault(error))
+            self._purge()
+        else:
+            self._worker = worker
+
+    # --- the worker's thread
+
+    def _main(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            if batch.outcome is not None:
+                continue  # given up before its turn
+            if not batch.settle(self._append(batch)):
+                return  # given up meanwhile, and somebody else goes on
+            self._wake.set()
+
+    def _append(self, batch: _Batch) -> _Fault | None:
+        """Three tries; why the last one failed."""
+        fault: _Fault | None = None
+        for pause in (*PAUSES, None):
+            batch.began = began = monotonic()
+            try:
+                self._store.append(batch.key, list(batch.entries))  # a copy: it may be changed
+                return None
+            except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
+                fault = _fault(error)
+            batch.began = math.inf
+            if pause is None or batch.outcome is not None or monotonic() - began > APPEND_LIMIT:
+                break
+            time.sleep(pause)
+        return fault
+
+
+def _fault(error: BaseException) -> _Fault:
+    try:
+        words = str(error)
+    except BaseException:  # noqa: BLE001 - an exception of a store may be broken, too
+        words = ""
+    return _Fault(type(error).__name__, words[:2000])
+
+
+def _event(loss: _Loss, path: str, *, waiting: bool = False) -> Event:
+    key, fault = loss.key, loss.fault
+    words = f"{fault.kind}: {fault.words}" if fault.words else fault.kind
+    line = {
+        "type": MIRROR_ERROR,
+        **key._asdict(),
+        "entries": loss.count,
+        "waiting": waiting,
+        "path": path,
+        "error": words,
+    }
+    state = "not stored yet" if waiting else "not stored"
+    return make(
+        {
+            "type": MIRROR_ERROR,
+            "session_id": key.session_id,
+            "text": f"{loss.count} entries of a transcript are {state} ({words}); the local copy is {path}",
+            "error": fault.kind,
+            "errors": (words,),
+            "_line": json.dumps(line).encode(),
+        }
+    )

@@ -1,0 +1,82 @@
+"""Can I work now, and if not, when? One tiny turn that leaves no trace, and what it says of the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Protocol
+
+from .errors import ClaudeError, RateLimitError
+from .events import Event
+from .run import Run
+from .totals import Capacity
+
+
+class Start(Protocol):
+    def __call__(self, prompt: str, *, given: Mapping[str, Any]) -> Run: ...
+
+
+def probe(start: Start, is_closed: Callable[[], bool], options: Mapping[str, Any]) -> Capacity:
+    """Raises what the caller did wrong; everything else is the answer."""
+    began = monotonic()
+    utilization: float | None = None
+    error: ClaudeError | None = None
+    result: Event | None = None
+    try:
+        with start("Reply with the single word OK.", given={**_PROBE, **options}) as run:
+            for event in run:
+                if event.utilization is not None:
+                    utilization = event.utilization
+                if event.is_terminal:
+                    result = event
+            error = run.error()
+    except ClaudeError as failure:
+        if is_closed():
+            raise
+        error = failure
+    limit = error if isinstance(error, RateLimitError) else None
+    return Capacity(
+        available=error is None,
+        error=error,
+        resets_at=None if limit is None else limit.resets_at,
+        retry_after=None if limit is None else limit.retry_after,
+        utilization=utilization,
+        model=result.model if result is not None else "",
+        cost_usd=result.cost_usd if result is not None else None,
+        duration=monotonic() - began,
+    )
+
+
+_PROBE: Mapping[str, Any] = {
+    # A client's defaults for its own work have no business here.
+    "resume": None,
+    "continue_conversation": None,
+    "fork_session": None,
+    "session_id": None,
+    "resume_session_at": None,
+    "resume_drops_turn": None,
+    "name": None,
+    "json_schema": None,
+    "agent": None,
+    "agents": None,
+    "mcp_servers": None,
+    "plugin_dirs": None,
+    "append_system_prompt": None,
+    "exclude_dynamic_system_prompt_sections": None,
+    "max_budget_usd": None,
+    "task_budget": None,
+    "line_sink": None,
+    "on_stderr": None,
+    "background_timeout": None,
+    "safe_mode": None,
+    "background": "forbid",
+    "persist_session": False,
+    "tools": [],
+    "max_turns": 1,
+    "max_retries": 0,
+    "strict_mcp_config": True,
+    "disable_slash_commands": True,
+    "system_prompt": "You answer a connection test.",
+    "timeout": 120.0,
+    "slot_timeout": 60.0,
+}

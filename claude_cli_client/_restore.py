@@ -1,0 +1,193 @@
+"""Resume from a store: a session that this machine may never have seen is laid out for the CLI.
+
+The CLI resumes from files alone. So before the start the session is loaded, and the run gets a
+private configuration folder that holds it: transcript, subagents, and what `_config_copy` takes
+along. It goes with the run; what the turn adds has gone to the store by then, where the next
+resume finds it, here or elsewhere. What of that the store did not take stays, see `_files`.
+
+* The store is the truth, also where a transcript of that id is on this disk: another machine may
+  have gone on with the session, and a copy that is older would split it in silence. What a store
+  does not have is left to the CLI and its own folder.
+* Loaded on the caller's thread once the run has its slot: while it waits in the line another turn of
+  the session may end. The store is called on a thread of its own, a daemon, which gets
+  `LOAD_LIMIT` for all of it; then the call raises, and nothing has been made.
+* Everything that a store says is hostile: ids and subpaths become files by `file_of`, or the resume
+  is refused. A store that names a place outside is not believed in the rest either.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from . import _cleanup
+from ._checks import is_uuid
+from ._config_copy import copy_config
+from ._project_key import project_key
+from ._sync import Deadline
+from ._transcript_file import line_of
+from ._transcript_key import SUFFIX, file_of
+from .errors import StoreError
+from .store import SessionKey, SessionStore, optional
+
+LOAD_LIMIT: Final = 60.0  # seconds
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+class _Found(NamedTuple):
+    session_id: str
+    transcripts: list[tuple[SessionKey, Entries]]
+
+
+class Restore:
+    """One resume. Made before the slot is taken, `load` behind it, the rest by the run's reader."""
+
+    def __init__(self, store: SessionStore, wanted: str | None, cwd: str) -> None:
+        """`wanted`: the session's id; None: the latest one of the project in `cwd`."""
+        self._store = store
+        self._wanted = wanted
+        self._project = project_key(os.path.realpath(cwd))
+        self._asked: tuple[str | None, ...] = ()  # what the store was asked last
+        self._found: _Found | None = None
+        self.session_id = ""
+
+    def load(self, is_over: Callable[[], bool]) -> None:
+        """Ask the store. Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`."""
+        answers: queue.SimpleQueue[_Found | BaseException | None] = queue.SimpleQueue()
+        thread = threading.Thread(target=self._ask, args=(answers,), name="claude-store-load", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread to be had
+            raise self._error(f"could not be asked: {error}") from error
+        deadline = Deadline(LOAD_LIMIT)
+        while True:
+            try:
+                answer = answers.get(timeout=deadline.slice())
+                break
+            except queue.Empty:
+                if is_over() or _cleanup.ending:
+                    return  # the next step says why
+                if deadline.is_over():
+                    raise self._error(f"did not answer within {LOAD_LIMIT:g} s") from None
+        thread.join(1.0)  # it has only to return
+        if isinstance(answer, StoreError):
+            raise answer
+        if isinstance(answer, BaseException):
+            raise self._error(f"failed: {type(answer).__name__}: {answer}") from answer
+        if answer is not None:
+            self._found = answer
+            self.session_id = answer.session_id
+
+    def argv(self, argv: list[str]) -> list[str]:
+        """The command with what was found: a session with an id in the place of the latest one."""
+        if self._wanted is None and self.session_id:
+            return [f"--resume={self.session_id}" if word == "--continue" else word for word in argv]
+        return argv
+
+    def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
+        """Fill the configuration folder, once. Raises `StoreError`."""
+        found, self._found = self._found, None
+        assert found is not None
+        try:
+            for key, entries in found.transcripts:
+                self._asked = key
+                _write(os.path.join(folder, "projects", *file_of(*key)), key, entries)
+            if not isolated:
+                copy_config(env, cwd, folder)
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            raise self._error(f"gave a session that cannot be laid out: {error}") from error
+
+    # --- on the thread of its own
+
+    def _ask(self, answers: queue.SimpleQueue[_Found | BaseException | None]) -> None:
+        try:
+            answers.put(self._look())
+        except BaseException as error:  # noqa: BLE001 - whatever a store raises, it rises in the caller
+            answers.put(error)
+
+    def _look(self) -> _Found | None:
+        for project, session in self._candidates():
+            entries = self._load(SessionKey(project, session))
+            if entries and (self._wanted is not None or entries[0].get("isSidechain") is not True):
+                main = SessionKey(project, session)
+                return _Found(session, [(main, entries), *self._subagents(project, session)])
+        return None
+
+    def _candidates(self) -> Iterable[tuple[str, str]]:
+        if self._wanted is None:
+            yield from ((self._project, session) for _, session in self._listed(self._project))
+            return
+        yield self._project, self._wanted
+        # Begun in another folder: the CLI finds such a session on disk, too.
+        yield from (place for place in self._listed(None) if place[1] == self._wanted)
+
+    def _listed(self, project: str | None) -> list[tuple[str, str]]:
+        """What the store lists of a project, or of all; the latest first."""
+        self._asked = (project,)
+        listing = optional(self._store, "list_sessions")
+        rows = [row for row in (listing and listing(project)) or () if isinstance(row, Mapping)]
+        rows.sort(key=lambda row: row["mtime"], reverse=True)
+        places = ((row.get("project_key", project), row.get("session_id")) for row in rows)
+        return [(str(folder), str(session)) for folder, session in places if folder and is_uuid(session)]
+
+    def _subagents(self, project: str, session: str) -> Iterable[tuple[SessionKey, Entries]]:
+        self._asked = (project, session)
+        listing = optional(self._store, "list_subkeys")
+        for subpath in dict.fromkeys((listing and listing(project, session)) or ()):
+            key = SessionKey(project, session, "" if subpath is None else subpath)
+            if entries := self._load(key):
+                yield key, entries
+
+    def _load(self, key: SessionKey) -> Entries:
+        self._asked = key
+        try:
+            file_of(*key)
+        except ValueError as error:
+            raise self._error(f"names a place that is none of a session: {error}") from error
+        entries = self._store.load(key)
+        if entries is None:
+            return ()
+        if not isinstance(entries, Sequence) or not all(isinstance(entry, Mapping) for entry in entries):
+            raise self._error("gave something else than a list of JSON objects")
+        return entries
+
+    def _error(self, what: str) -> StoreError:
+        shown = "/".join(map(str, filter(None, self._asked)))
+        return StoreError(f"the session store {what} (asked for {shown})", key=tuple(self._asked))
+
+
+def _write(path: str, key: SessionKey, entries: Entries) -> None:
+    _make_folder(os.path.dirname(path))
+    metadata: Mapping[str, Any] | None = None
+    with _new_file(path) as file:
+        for entry in entries:
+            if key.subpath is not None and entry.get("type") == "agent_metadata":
+                metadata = entry  # the last one counts
+            else:
+                file.write(_line(entry))
+    if metadata is not None:
+        with _new_file(path[: -len(SUFFIX)] + ".meta.json") as file:
+            file.write(_line({name: value for name, value in metadata.items() if name != "type"}))
+
+
+def _make_folder(path: str) -> None:
+    """And those above it, each ours alone; `os.makedirs` does that for the last one only."""
+    if not os.path.isdir(path):
+        _make_folder(os.path.dirname(path))
+        os.mkdir(path, 0o700)
+
+
+def _new_file(path: str) -> Any:
+    """A file that was not there, ours alone; O_EXCL does not follow a link in its place either."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    """As the CLI writes it: with the name in front that it looks for there. A store may not keep the order."""
+    first = "parentUuid" if "parentUuid" in entry else "type"
+    ordered = {first: entry[first], **entry} if first in entry else dict(entry)
+    return line_of(ordered)

@@ -1,0 +1,950 @@
+"""The mirror: what a store gets, when, in which order; and that nothing a store does reaches the run."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import pickle
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hosts import Host
+from mirror_stores import MAIN, PROJECT, Blocked, Broken, Recorder, entry, fail, lines, mirror
+from waiting import Background, until, until_gone
+
+from claude_cli_client import (
+    MIRROR_ERROR,
+    Client,
+    ConcurrencyError,
+    SessionClosedError,
+    SessionKey,
+    SessionStore,
+    TurnCancelled,
+    TurnTimeout,
+    _mirror,
+    parse_line,
+)
+from claude_cli_client.testing import (
+    SESSION_ID,
+    die_by,
+    expect,
+    expect_initialize,
+    hang,
+    init,
+    read_stdin,
+    ready,
+    result,
+    say,
+    text,
+    turn,
+    wait_for,
+    wait_for_line,
+)
+
+AGENT = SessionKey(PROJECT, SESSION_ID, "subagents/agent-7")
+AGENT_FILE = f"{SESSION_ID}/subagents/agent-7.jsonl"
+
+
+@pytest.fixture
+def config(tmp_path):
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """No time between the tries."""
+    monkeypatch.setattr(_mirror, "PAUSES", (0.0, 0.0))
+
+
+@pytest.fixture
+def blocked():
+    block = Blocked()
+    yield block
+    block.released.set()
+
+
+def warnings_of(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def errors(events):
+    return [event for event in events if event.type == MIRROR_ERROR]
+
+
+# --- what a store gets
+
+
+def test_a_store_gets_the_entries_in_their_order(play, config):
+    """All of them, also those behind the result; and the CLI is told to send them."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1, 2), text("x"), mirror(config, 3), result("x"), mirror(config, 4))
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    assert [event.type for event in run] == ["system", "text", "result"]
+    assert store.numbers() == [1, 2, 3, 4]
+    assert store.entries()[0] == entry(1)
+    assert "--session-mirror" in fake.calls[0].argv
+
+
+def test_without_a_store(play, config):
+    """The CLI is not asked for frames, and one that comes all the same is not shown."""
+    fake = play(init(), mirror(config, 1), result("x"))
+    assert [event.type for event in Client(cli_path=fake.path).run("p")] == ["system", "result"]
+    assert "--session-mirror" not in fake.calls[0].argv
+
+
+def test_both_wires(play, config):
+    """A turn with content blocks, which speaks stream-json, mirrors like one with a text."""
+    store = Recorder()
+    fake = play(wait_for_line({"type": "user"}), init(), mirror(config, 1), result("x"), read_stdin())
+    Client(cli_path=fake.path, store=store, config_dir=config).ask([{"type": "text", "text": "p"}])
+    assert store.numbers() == [1]
+
+
+def test_one_append_for_each_file_and_flush(play, config):
+    """Frames of two files, interleaved: each keeps its order, and a result brings one call for each."""
+    store = Recorder()
+    fake = play(
+        init(), mirror(config, 1), mirror(config, 11, file=AGENT_FILE), mirror(config, 2),
+        mirror(config, 12, file=AGENT_FILE), result("x"), wait_for("end"), mirror(config, 3),
+    )  # fmt: skip
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    until(lambda: len(store.batches) == 2)
+    fake.release("end")
+    run.result()
+    assert [(key, [e["n"] for e in batch]) for key, batch in store.batches] == [
+        (MAIN, [1, 2]), (AGENT, [11, 12]), (MAIN, [3]),
+    ]  # fmt: skip
+
+
+def test_eager(play, config):
+    """One call for each frame, without waiting for a result."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1, 2), mirror(config, 3), wait_for("end"), result("x"))
+    run = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config).run("p")
+    until(lambda: [len(batch) for _, batch in store.batches] == [2, 1])
+    fake.release("end")
+    run.result()
+
+
+@pytest.mark.parametrize("much", [{"numbers": range(501)}, {"numbers": (1,), "more": "x" * (1 << 20)}])
+def test_much_is_not_kept_until_the_result(play, config, much):
+    """More than 500 entries, or more than 1 MiB."""
+    store = Recorder()
+    numbers = much.pop("numbers")
+    fake = play(init(), mirror(config, *numbers, **much), wait_for("end"), result("x"))
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    until(lambda: store.batches)
+    fake.release("end")
+    run.result()
+    assert store.numbers() == [*numbers]
+
+
+def test_little_is_kept_until_the_result(play, config):
+    """500 entries are not more than 500."""
+    store = Recorder()
+    fake = play(init(), mirror(config, *range(500)), ready("said"), wait_for("end"), result("x"))
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    fake.wait("said")
+    assert store.batches == []
+    fake.release("end")
+    run.result()
+    assert len(store.batches) == 1
+
+
+def test_the_thread(play, config):
+    """The store is called on one thread of its own, which is gone with the run."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), result("x"), mirror(config, 2))
+    run = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config).run("p")
+    run.result()
+    run.close()
+    (thread,) = store.threads
+    assert thread.name.endswith("-store")
+    assert thread is not threading.current_thread()
+    assert not thread.is_alive()
+
+
+def test_no_thread_without_frames(play, config):
+    """A store costs nothing where nothing is said."""
+    fake = play(init(), ready("here"), wait_for("end"), result("x"))
+    run = Client(cli_path=fake.path, store=Recorder(), config_dir=config).run("p")
+    fake.wait("here")
+    assert not [thread for thread in threading.enumerate() if thread.name.endswith("-store")]
+    fake.release("end")
+    run.result()
+
+
+def test_a_store_may_change_what_it_gets(play, config, impatient):
+    """Each try has a list of its own."""
+
+    class Greedy(Broken):
+        def append(self, key, entries):
+            seen.append(len(entries))
+            entries.clear()
+            super().append(key, entries)
+
+    seen = []
+    fake = play(init(), mirror(config, 1, 2), result("x"))
+    Client(cli_path=fake.path, store=Greedy(fail(OSError("no"), 1)), config_dir=config).ask("p")
+    assert seen == [2, 2]
+
+
+def test_an_empty_frame(play, config):
+    """No call, so that no transcript without entries comes to be."""
+    store = Recorder()
+    fake = play(init(), mirror(config), result("x"))
+    Client(cli_path=fake.path, store=store, config_dir=config).ask("p")
+    assert store.batches == []
+
+
+def test_other_defaults_have_the_same_store(play, config):
+    """`with_options` keeps it."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), result("x"))
+    Client(cli_path=fake.path, store=store).with_options(config_dir=config).ask("p")
+    assert store.numbers() == [1]
+
+
+def test_a_probe_leaves_no_trace_in_a_store(play, config):
+    """It has no transcript, and asks for no frames."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), result("OK"))
+    assert Client(cli_path=fake.path, store=store, config_dir=config).probe().available
+    assert store.batches == []
+    assert "--session-mirror" not in fake.calls[0].argv
+
+
+# --- whose transcript a file is
+
+
+def located(play, path, **options):
+    """The keys under which a frame of this path is stored."""
+    store = Recorder()
+    fake = play(init(), say({"type": "transcript_mirror", "filePath": str(path), "entries": [{"n": 1}]}), result("x"))
+    client = Client(cli_path=options.pop("cli_path", fake.path), store=store, **options)
+    client.ask("p", **({"command_prefix": [str(fake.path)]} if "prefixed" in str(path) else {}))
+    return [key for key, _ in store.batches]
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("P/S.jsonl", SessionKey("P", "S")),
+        ("P/S/subagents/agent-1.jsonl", SessionKey("P", "S", "subagents/agent-1")),
+        ("P/S/subagents/workflows/R/agent-1.jsonl", SessionKey("P", "S", "subagents/workflows/R/agent-1")),
+    ],
+)
+def test_keys(play, tmp_path, file, key):
+    """From the file's place below CONFIG/projects."""
+    assert located(play, tmp_path / "projects" / file, config_dir=tmp_path) == [key]
+
+
+@pytest.mark.parametrize(
+    "file", ["S.jsonl", "P/S/agent.jsonl", "P/S.json", "P/.jsonl", "../P/S.jsonl", "/elsewhere/projects/P/S.jsonl"]
+)
+def test_files_that_are_no_transcripts(play, tmp_path, caplog, file):
+    """Dropped, and a warning says so without naming them."""
+    assert located(play, tmp_path / "projects" / file, config_dir=tmp_path) == []
+    (warning,) = until(lambda: warnings_of(caplog))
+    assert warning.startswith("1 frames of the mirror were dropped")
+    assert file not in warning
+
+
+def test_hidden_frames_of_other_sorts(play, tmp_path):
+    """They are none of the mirror, whatever they lack."""
+    fake = play(init(), say({"sdk_host_only": True}), say({"type": "keep_alive"}), result("x"))
+    store = Recorder()
+    assert Client(cli_path=fake.path, store=store, config_dir=tmp_path).ask("p").result == "x"
+    assert store.batches == []
+
+
+@pytest.mark.parametrize("frame", [{}, {"filePath": 7, "entries": [{}]}, {"filePath": "/a", "entries": {}}])
+def test_frames_without_sense(play, tmp_path, caplog, frame):
+    """Dropped, too."""
+    fake = play(init(), say({"type": "transcript_mirror", **frame}), result("x"))
+    store = Recorder()
+    assert Client(cli_path=fake.path, store=store, config_dir=tmp_path).ask("p").result == "x"
+    assert store.batches == []
+    assert len(until(lambda: warnings_of(caplog))) == 1
+
+
+def test_the_folder_is_that_of_the_clis_environment(play, tmp_path):
+    """CLAUDE_CONFIG_DIR where it is set, else HOME, both as the CLI sees them."""
+    file = "projects/P/S.jsonl"
+    key = [SessionKey("P", "S")]
+    (tmp_path / "link").symlink_to(tmp_path)
+    env = {"HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": None}
+    assert located(play, tmp_path / ".claude" / file, env=env) == key
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "link")}
+    assert located(play, tmp_path / "link" / file, env=env, config_dir="/elsewhere") == key
+    assert located(play, tmp_path / file, env={"CLAUDE_CONFIG_DIR": f"{tmp_path}/a/..//"}) == key
+    # The CLI names files as relatively as it was told.
+    (tmp_path / "work").mkdir()
+    assert located(play, f"../c/{file}", env={"CLAUDE_CONFIG_DIR": "../c"}, cwd=tmp_path / "work") == key
+    # It composes accents in the folder that it was told.
+    assert located(play, f"{tmp_path}/\u00e9/{file}", config_dir=f"{tmp_path}/e\u0301") == key
+
+
+def test_the_folder_behind_a_prefix(play):
+    """Nobody knows CONFIG there: the end of the path tells, where it has the shape of a transcript's."""
+    inside = f"/prefixed/home/u/projects/x/.claude/projects/{PROJECT}"
+    assert located(play, f"{inside}/{SESSION_ID}.jsonl", cli_path="claude") == [MAIN]
+    assert located(play, f"{inside}/{AGENT_FILE}", cli_path="claude") == [AGENT]
+    assert located(play, f"{inside}/notes.jsonl", cli_path="claude") == []
+
+
+# --- the end of a run means that the store has it
+
+
+def test_the_terminal_event_waits_for_the_store(play, config, blocked):
+    """It comes when the last entry is stored, and not before."""
+    store = Broken(blocked)
+    fake = play(init(), mirror(config, 1), result("x"), mirror(config, 2))
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    rest = Background(list, run)
+    until_gone(fake)
+    blocked.entered.wait(10)
+    assert rest.is_waiting
+    assert not run.done
+    blocked.released.set()
+    assert [event.type for event in rest.result()] == ["system", "result"]
+    assert store.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize("end", [[die_by(9)], [hang()]], ids=["died", "limit"])
+def test_a_turn_that_failed_is_stored_too(play, config, end, graces):
+    """What came before the end, whatever that was."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), ready("said"), *end)
+    graces(term=0.1)
+    run = Client(cli_path=fake.path, store=store, config_dir=config, idle_timeout=0.3).run("p")
+    assert [event.type for event in run] == ["system", "error"]
+    assert store.numbers() == [1]
+
+
+def test_the_slot_is_kept_until_then(play, config, blocked, slots_free):
+    """So the slots limit how many runs wait for a store."""
+    fake = play(init(), mirror(config, 1), result("x"))
+    client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
+    run = client.run("p")
+    blocked.entered.wait(10)
+    assert slots_free(client) == 3
+    blocked.released.set()
+    run.result()
+    assert slots_free(client) == 4
+
+
+# --- stores that fail
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+ERRORS = [OSError("no route"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Mute()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_store_that_raises(play, config, impatient, error):
+    """Whatever it raises: three tries, one event, and the answer is the answer."""
+    store = Broken(fail(error))
+    fake = play(init(), mirror(config, 1, 2), text("x"), result("x"))
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    events = list(run)
+    assert [event.type for event in events] == ["system", "text", "mirror_error", "result"]
+    assert run.result().result == "x"
+    assert store.calls == 3
+    assert events[2].error == type(error).__name__
+
+
+def test_what_the_event_says(play, config, impatient, caplog):
+    """What failed, of which transcript, how much, and where the local copy is; the log gets no such thing."""
+    fake = play(init(), mirror(config, 1, 2), result("x"))
+    store = Broken(fail(OSError("no route to 10.0.0.1")))
+    (event,) = errors(Client(cli_path=fake.path, store=store, config_dir=config).run("p"))
+    path = config / "projects" / PROJECT / f"{SESSION_ID}.jsonl"
+    assert event.session_id == SESSION_ID
+    assert event.errors == ("OSError: no route to 10.0.0.1",)
+    assert event.data == {
+        "type": "mirror_error", "project_key": PROJECT, "session_id": SESSION_ID, "subpath": None,
+        "entries": 2, "waiting": False, "path": str(path), "error": "OSError: no route to 10.0.0.1",
+    }  # fmt: skip
+    assert all(part in str(event) for part in ("2 entries", "OSError", str(path)))
+    assert not event.is_terminal
+    assert until(lambda: warnings_of(caplog)) == ["2 entries of transcripts were not stored"]
+    assert pickle.loads(pickle.dumps(event)) == event
+    assert parse_line(event.raw)[0].type == MIRROR_ERROR
+
+
+def test_one_event_for_each_file(play, config, impatient):
+    """However many batches were lost."""
+    frames = [mirror(config, n) for n in range(5)]
+    fake = play(init(), *frames, mirror(config, 9, file=AGENT_FILE), result("x"))
+    client = Client(cli_path=fake.path, store=Broken(fail(OSError())), store_flush="eager", config_dir=config)
+    found = errors(client.run("p"))
+    assert [(event.data["subpath"], event.data["entries"]) for event in found] == [(None, 5), (AGENT.subpath, 1)]
+    assert found[0].errors == ("OSError",)
+
+
+def test_a_store_that_fails_twice(play, config, impatient):
+    """The third try stores everything, and nobody is told."""
+    store = Broken(fail(OSError(), 2))
+    fake = play(init(), mirror(config, 1), result("x"))
+    assert errors(Client(cli_path=fake.path, store=store, config_dir=config).run("p")) == []
+    assert (store.numbers(), store.calls) == ([1], 3)
+
+
+def test_the_pauses():
+    """A connection that broke has a second to be there again."""
+    assert _mirror.PAUSES == (0.2, 0.8)
+
+
+def test_after_a_failure_it_goes_on(play, config, impatient):
+    """What is lost is lost; the batches behind it are stored, in their order."""
+    store = Broken(fail(OSError(), 3))
+    fake = play(init(), mirror(config, 1), mirror(config, 2), mirror(config, 3), result("x"))
+    client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
+    (event,) = errors(client.run("p"))
+    assert event.data["entries"] == 1
+    assert store.numbers() == [2, 3]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_no_thread_to_be_had(play, config, monkeypatch, times):
+    """What waits then is lost, the event says why, and the turn has its answer; what comes later is stored."""
+    lacking = iter(range(times))
+
+    class Threads:
+        class Thread(threading.Thread):
+            def start(self):
+                if next(lacking, None) is not None:
+                    raise RuntimeError("can't start new thread")
+                super().start()
+
+    monkeypatch.setattr(_mirror, "threading", Threads)
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), mirror(config, 2), result("x"))
+    run = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config).run("p")
+    (event,) = errors(run)
+    assert event.errors == ("RuntimeError: can't start new thread",)
+    assert event.data["entries"] == times
+    assert run.result().result == "x"
+    assert store.numbers() == [1, 2][times:]
+
+
+# --- stores that do not come back
+
+
+def test_an_append_that_hangs(play, config, clock, blocked):
+    """Given up after a minute and not tried again; the rest is stored by another thread, in its order."""
+    store = Broken(blocked)
+    fake = play(
+        init(), mirror(config, 1), wait_for("more"), mirror(config, 2), mirror(config, 3), wait_for("end"), result("x")
+    )
+    client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
+    run = client.run("p", timeout=None, idle_timeout=None, start_timeout=None)
+    blocked.entered.wait(10)
+    clock.move(61, run)
+    fake.release("more")
+    until(lambda: store.numbers() == [2, 3])
+    fake.release("end")
+    events = list(run)
+    (event,) = errors(events)
+    assert (event.error, event.data["entries"]) == ("TimeoutError", 1)
+    assert events[-1].result == "x"
+    blocked.released.set()
+    until(lambda: store.numbers() == [2, 3, 1])  # it came back late, and nobody begins after it
+    assert store.calls == 3
+
+
+def test_an_append_that_is_slow_is_not_given_up(play, config, clock, blocked):
+    """59 seconds are not a minute."""
+    store = Broken(blocked)
+    more = wait_for("more"), mirror(config, 2), ready("said"), wait_for("end")
+    fake = play(init(), mirror(config, 1), *more, result("x"))
+    client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
+    run = client.run("p", timeout=None, idle_timeout=None, start_timeout=None)
+    blocked.entered.wait(10)
+    clock.move(59, run)
+    fake.release("more")
+    fake.wait("said")
+    blocked.released.set()
+    fake.release("end")
+    assert errors(run) == []
+    assert store.numbers() == [1, 2]
+
+
+def test_a_slow_failure_is_not_tried_again(play, config, clock):
+    """An append that took more than a minute and then raised may have stored all the same."""
+
+    def slow(number):
+        clock._ahead += 61
+        raise OSError("too late")
+
+    store = Broken(slow)
+    fake = play(init(), mirror(config, 1), result("x"))
+    client = Client(cli_path=fake.path, store=store, config_dir=config, timeout=None, idle_timeout=None)
+    (event,) = errors(client.run("p", start_timeout=None))
+    assert store.calls == 1
+    assert event.data["entries"] == 1
+
+
+def test_a_store_that_hangs_at_the_end(play, config, graces, blocked, slots_free):
+    """The end waits for a bounded time, and then for nobody: what is left is lost, and told."""
+    graces(store=0.1)
+    store = Broken(blocked)
+    fake = play(init(), mirror(config, 1), mirror(config, 2), result("x"))
+    client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
+    events = list(client.run("p"))
+    assert [event.type for event in events] == ["system", "mirror_error", "result"]
+    assert events[1].data["entries"] == 2
+    assert "0.1 s" in events[1].text
+    assert slots_free(client) == 4
+    blocked.released.set()
+    until(lambda: store.numbers() == [1])  # the thread that hung stores nothing else
+
+
+HURRIES = {
+    "cancel": (lambda client, run: run.cancel(), None),
+    "close": (lambda client, run: run.close(), None),
+    "client.close": (lambda client, run: client.close(), None),
+    "second Ctrl-C": (lambda client, run: run._channel.cancel(hard=True), 100.0),
+}
+
+
+@pytest.mark.parametrize("way", HURRIES)
+def test_who_wants_to_leave_waits_less(play, config, graces, blocked, way):
+    """`cancel`, `close` and Ctrl-C cut the wait for a store short; the answer stays the answer."""
+    hurry, grace = HURRIES[way]
+    graces(term=grace or 0.1)
+    fake = play(init(), mirror(config, 1), result("x"))
+    client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
+    run = client.run("p")
+    rest = Background(list, run)
+    blocked.entered.wait(10)
+    until_gone(fake)  # with its answer
+    hurry(client, run)
+    events = rest.result(5)
+    assert [event.type for event in events] == ["system", "mirror_error", "result"]
+    assert "the run was ended" in events[1].text
+
+
+def test_a_dropped_run_waits_less(play, config, graces, blocked):
+    """Nobody refers to it: its end is cut short, too."""
+    graces(term=0.1)
+    fake = play(init(), mirror(config, 1), result("x"))
+    client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
+    run = client.run("p")
+    channel = run._channel
+    blocked.entered.wait(10)
+    del run
+    gc.collect()
+    assert channel.wait(5)
+
+
+def test_a_limit_waits_less(play, config, graces, blocked):
+    """A run that was ended by a limit does not wait for a store as one that ended well."""
+    graces(term=0.1)
+    fake = play(init(), mirror(config, 1), hang())
+    client = Client(cli_path=fake.path, store=Broken(blocked), store_flush="eager", config_dir=config)
+    run = client.run("p", idle_timeout=0.2)
+    assert [event.type for event in run] == ["system", "mirror_error", "error"]
+    with pytest.raises(TurnTimeout):
+        run.result()
+
+
+def test_a_cancelled_run_stores_what_came(play, config):
+    """A store that works gets everything within the grace."""
+    store = Recorder()
+    fake = play(init(), mirror(config, 1), ready("said"), hang())
+    run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
+    fake.wait("said")
+    run.cancel()
+    assert errors(run) == []
+    with pytest.raises(TurnCancelled):
+        run.result()
+    assert store.numbers() == [1]
+
+
+def test_what_waits_is_limited(play, config, graces, blocked, monkeypatch):
+    """Beyond the limit frames are lost, and told as the others are."""
+    monkeypatch.setattr(_mirror, "MAX_BACKLOG", 1000)
+    store = Broken(blocked)
+    frames = [mirror(config, n, more="x" * 600) for n in range(6)]
+    fake = play(init(), frames[0], wait_for("more"), *frames[1:], ready("said"), wait_for("end"), result("x"))
+    client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
+    run = client.run("p")
+    blocked.entered.wait(10)
+    fake.release("more")
+    fake.wait("said")
+    until(lambda: run._channel.mirror.lost == 4)
+    blocked.released.set()
+    fake.release("end")
+    (event,) = errors(run)
+    assert (event.error, event.data["entries"]) == ("BufferError", 4)
+    assert store.numbers() == [0, 1]
+
+
+# --- the local copy
+
+
+@pytest.fixture
+def base(tmp_path, monkeypatch):
+    """Where the library puts its own files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def test_the_only_copy_is_kept(base):
+    """A throw-away configuration folder stays if the store has not got everything; without credentials."""
+    from claude_cli_client import _files
+
+    folder = _files.PrivateFolder("0" * 32)
+    config = Path(folder.subfolder("config"))
+    place = config / "projects" / PROJECT
+    place.mkdir(parents=True)
+    (place / "S.jsonl").write_text("{}\n")
+    (config / ".credentials.json").write_text("{}")
+    said = folder.stays(str(place / "S.jsonl"))
+    folder.keep()
+    folder.remove()
+    (kept,) = base.iterdir()
+    assert said == str(kept / "projects" / PROJECT / "S.jsonl")
+    assert lines(Path(said)) == [{}]
+    assert [str(path.relative_to(kept)) for path in sorted(kept.rglob("*"))] == [
+        "projects", f"projects/{PROJECT}", f"projects/{PROJECT}/S.jsonl",
+    ]  # fmt: skip
+    assert kept.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_copy_that_cannot_be_kept(base, monkeypatch):
+    """The event names no place then."""
+    from claude_cli_client import _files
+
+    folder = _files.PrivateFolder("0" * 32)
+    place = Path(folder.subfolder("config"), "projects", "P")
+    place.mkdir(parents=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(_files.os, "mkdir", lambda *_: fail(OSError("no room"))(0))
+        folder.keep()
+    assert folder.stays(str(place / "S.jsonl")) == ""
+    folder.remove()
+    assert list(base.iterdir()) == []
+
+
+# --- live sessions
+
+
+@pytest.fixture
+def live(play, config):
+    """`live(store, *steps)`: the fake, and a session on it that mirrors."""
+    sessions = []
+
+    def make(store, *steps, flush="batched"):
+        fake = play(*expect_initialize(), *steps, read_stdin())
+        session = Client(cli_path=fake.path, store=store, store_flush=flush, config_dir=config).session()
+        sessions.append(session)
+        return fake, session
+
+    yield make
+    for session in sessions:
+        session.close(grace=0.5)
+
+
+def test_a_session_mirrors(live, config):
+    """Each turn is stored when its terminal event comes; what follows, when the session is closed."""
+    store = Recorder()
+    _, session = live(store, turn(mirror(config, 1), text("a"), answer="a"), turn(mirror(config, 2), answer="b"))
+    assert session.ask("1").result == "a"
+    assert store.numbers() == [1]
+    assert session.ask("2").result == "b"
+    assert store.numbers() == [1, 2]
+
+
+def test_lines_behind_the_last_turn(play, config):
+    """The CLI's last words, when its input is closed."""
+    store = Recorder()
+    fake = play(*expect_initialize(), turn(mirror(config, 1), answer="a"), read_stdin(), mirror(config, 2))
+    with Client(cli_path=fake.path, store=store, config_dir=config).session() as session:
+        session.ask("1")
+    assert store.numbers() == [1, 2]
+
+
+def test_a_turn_waits_for_the_store(live, config, blocked):
+    """Its end does; the session answers control requests meanwhile, and takes no other turn."""
+    store = Broken(blocked)
+    steps = [turn(mirror(config, 1), answer="a"), expect("mcp_status", {"mcpServers": []})]
+    _, session = live(store, *steps)
+    run = session.run("1")
+    rest = Background(list, run)
+    blocked.entered.wait(10)
+    assert session.mcp_status() == {"mcpServers": []}
+    assert rest.is_waiting
+    with pytest.raises(ConcurrencyError):
+        session.run("2")
+    blocked.released.set()
+    assert rest.result()[-1].result == "a"
+    assert store.numbers() == [1]
+
+
+def test_a_store_that_fails_in_a_session(live, config, impatient):
+    """Told in the turn whose entries they are, to those who listen too; the next turn is untouched."""
+    store = Broken(fail(OSError("no"), 3))
+    _, session = live(store, turn(mirror(config, 1), answer="a"), turn(mirror(config, 2), answer="b"))
+    everything = session.events()
+    first, second = list(session.run("1")), list(session.run("2"))
+    assert [event.type for event in first[-2:]] == ["mirror_error", "result"]
+    assert errors(second) == []
+    assert store.numbers() == [2]
+    session.close(grace=0.5)
+    assert len(errors(everything)) == 1
+
+
+def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
+    """The turn ends in bounded time and says that its entries are not stored yet; they are, later."""
+    graces(store=0.1)
+    store = Broken(blocked)
+    _, session = live(store, turn(mirror(config, 1), answer="a"), turn(mirror(config, 2), answer="b"))
+    (event,) = errors(session.run("1"))
+    assert event.data["waiting"] is True
+    assert "not stored yet" in event.text
+    blocked.released.set()
+    assert errors(session.run("2")) == []
+    assert store.numbers() == [1, 2]
+
+
+def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
+    """A turn whose end waits for a store is told at once when it is cancelled and the grace is over."""
+    graces(term=0.1)
+    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
+    run = session.run("1")
+    rest = Background(list, run)
+    blocked.entered.wait(10)
+    run.cancel()
+    assert [event.type for event in rest.result(5)][-2:] == ["mirror_error", "result"]
+    blocked.released.set()
+
+
+def test_a_session_that_dies_while_a_turn_waits(play, config, graces, blocked):
+    """The turn gets its answer and its error all the same."""
+    graces(store=0.2)
+    store = Broken(blocked)
+    fake = play(*expect_initialize(), turn(mirror(config, 1), answer="a"), wait_for("end"), die_by(9))
+    session = Client(cli_path=fake.path, store=store, config_dir=config).session()
+    rest = Background(list, session.run("1"))
+    blocked.entered.wait(10)
+    fake.release("end")
+    events = rest.result(5)
+    assert [event.type for event in events][-2:] == ["mirror_error", "result"]
+    assert events[-1].result == "a"
+    session.close()
+
+
+def test_who_leaves_a_turn_waits_less(live, config, graces, blocked):
+    """Leaving its `with` cuts the wait for the store short."""
+    graces(term=0.1, store=60)
+    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
+    with session.run("1") as run:
+        blocked.entered.wait(10)
+    assert run.done
+    assert run.result().result == "a"
+    blocked.released.set()
+
+
+def test_control_requests_do_not_wait_for_a_store(play, config, graces, blocked):
+    """Who asks a CLI that has died is told at once, although the session's end waits."""
+    graces(store=60, term=0.1)
+    steps = turn(mirror(config, 1), answer="a"), wait_for_line({"type": "control_request"}), die_by(9)
+    fake = play(*expect_initialize(), *steps)
+    session = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config).session()
+    rest = Background(list, session.run("1"))
+    blocked.entered.wait(10)
+    asked = Background(session.mcp_status)
+    with pytest.raises(SessionClosedError):
+        asked.result(5)
+    assert rest.is_waiting
+    session.close(grace=0.1)
+    assert rest.result()[-1].result == "a"
+
+
+def test_closing_a_session_on_a_store_that_hangs(live, config, graces, blocked):
+    """It takes no longer than the grace of the close."""
+    graces(term=0.1, store=60)
+    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
+    run = session.run("1")
+    blocked.entered.wait(10)
+    session.close(grace=0.2)
+    assert session.closed
+    assert run.result().result == "a"
+
+
+# --- what cannot work
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"persist_session": False}, "persist_session"),
+        ({"enable_file_checkpointing": True}, "checkpoint"),
+        ({"resume": SESSION_ID, "command_prefix": ["env"]}, "command_prefix"),
+    ],
+)
+def test_combinations_that_cannot_work(options, says):
+    """Refused when the client is made, at the call, and by `with_options`; nothing is started."""
+    with pytest.raises(ValueError, match=says):
+        Client(store=Recorder(), **options)
+    client = Client(store=Recorder(), cli_path="/not/there")
+    for call in (client.run, client.ask):
+        with pytest.raises(ValueError, match=says):
+            call("p", **options)
+    with pytest.raises(ValueError, match=says):
+        client.session(**options)
+    with pytest.raises(ValueError, match=says):
+        client.with_options(**options)
+
+
+class Small:
+    def append(self, key, entries):
+        return
+
+    def load(self, key):
+        return None
+
+
+def test_the_latest_session_of_a_store_that_lists_none():
+    """`continue_conversation` needs `list_sessions`; `resume` does not."""
+    client = Client(store=Small(), cli_path="/not/there")
+    with pytest.raises(ValueError, match="list_sessions"):
+        client.run("p", continue_conversation=True)
+
+
+class Later:
+    async def append(self, key, entries):
+        return
+
+    def load(self, key):
+        return None
+
+
+class Nothing(SessionStore):
+    """Says that it is a store, and has the bodies of the protocol."""
+
+
+@pytest.mark.parametrize(
+    ("store", "says"),
+    [
+        (object(), "append"),
+        (Small, "make one"),
+        ({}, "append"),
+        (Later(), "plain"),
+        (7, "append"),
+        (Nothing(), "append"),
+    ],
+)
+def test_what_is_no_store(store, says):
+    """Refused, with what it lacks."""
+    with pytest.raises(ValueError, match=says):
+        Client(store=store)
+
+
+def test_store_flush():
+    """One of two words, and nothing without a store."""
+    with pytest.raises(ValueError, match="batched"):
+        Client(store=Recorder(), store_flush="now")
+    with pytest.raises(ValueError, match="store="):
+        Client(store_flush="eager")
+    with pytest.raises(TypeError, match="Client"):
+        Client().run("p", store=Recorder())
+
+
+# --- forks, the end of the interpreter
+
+HOST = """
+class Store:
+    def __init__(self):
+        self.numbers = []
+    def append(self, key, entries):
+        say("append")
+        if hangs:
+            threading.Event().wait(60)
+        self.numbers += [entry["n"] for entry in entries]
+    def load(self, key):
+        return None
+
+store = Store()
+client = Client(cli_path=os.environ["FAKE_CLI"], store=store, config_dir=os.environ["CONFIG"])
+"""
+
+
+def host(fake, config, source, *, hangs=True):
+    return Host(f"hangs = {hangs}\n{HOST}{source}", fake, env={"CONFIG": str(config)})
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+
+
+@needs_proc
+def test_the_interpreter_ends_while_a_store_hangs(play, config):
+    """Within the bound of the exit hook, with the CLI gone."""
+    fake = play(init(), mirror(config, 1), result("x"))
+    with host(fake, config, "run = client.run('p'); hear('go')") as program:
+        program.expect("append")
+        program.tell("go")
+        assert program.end(8) == 0
+    assert fake.alive() == []
+
+
+@needs_proc
+def test_the_interpreter_ends_in_the_middle_of_a_turn(play, config):
+    """What came is stored before it ends, if the store takes it."""
+    fake = play(init(), mirror(config, 1), ready("said"), hang())
+    source = "run = client.run('p'); hear('go'); import atexit; atexit.register(lambda: say(store.numbers))"
+    with host(fake, config, source, hangs=False) as program:
+        fake.wait("said")
+        program.tell("go")
+        assert program.lines() == ["append", "[1]"]
+        assert program.end() == 0
+
+
+@needs_proc
+def test_ctrl_c_while_the_store_hangs(play, config):
+    """It comes out at once; the end of the program waits for a bounded time."""
+    import signal
+
+    fake = play(init(), mirror(config, 1), result("x"))
+    source = "try:\n    client.ask('p')\nexcept KeyboardInterrupt:\n    say('out')\n"
+    with host(fake, config, source) as program:
+        program.expect("append")
+        program.kill(signal.SIGINT)
+        program.expect("out")
+        assert program.end(8) == 0
+
+
+@needs_proc
+def test_a_fork_while_a_store_hangs(play, config):
+    """The child has the client and its store, and none of the parent's mirrors; it ends at once."""
+    fake = play(init(), mirror(config, 1), result("x"))
+    source = """
+import warnings
+warnings.simplefilter("ignore")
+run = client.run('p')
+hear('go')
+pid = os.fork()
+if not pid:
+    hangs = False
+    assert client.ask('p').result == 'x'
+    assert store.numbers == [1]
+    os._exit(7)
+say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    with host(fake, config, source) as program:
+        program.expect("append")
+        program.tell("go")
+        program.expect("append")
+        program.expect("7")
+        assert program.end(8) == 0

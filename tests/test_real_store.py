@@ -1,0 +1,330 @@
+"""The real CLI and a store: the mirror is the transcript, and any machine goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import Host
+from mirror_stores import Broken, FileStore, Recorder, fail
+from real_cli import RealCLI, bash, eventually, tool
+
+from claude_cli_client import MIRROR_ERROR, Client, SessionKey, StaleSessionError, _mirror
+from claude_cli_client._config_copy import copy_config
+from claude_cli_client._project_key import project_key
+
+pytest_plugins = ["real_cli"]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(90)]
+
+LOCAL = ("api-request", "api-request-shape", "api-request-blob")
+AGENT = tool(
+    "Agent",
+    description="Look",
+    prompt=f"look {bash('echo inner')}[[then]][[text: inner answer]]",
+    subagent_type="general-purpose",
+)
+
+
+@pytest.fixture(autouse=True)
+def private_files(cli: RealCLI, monkeypatch):
+    """What the library makes for a run is below the test's own folder, where `cli` looks for what is left."""
+    monkeypatch.setenv("TMPDIR", str(cli.ours))
+
+
+def elsewhere(cli: RealCLI, store: Any, name: str = "home2", **options: Any) -> Client:
+    """A client on another machine: a HOME that has never seen anything."""
+    home = cli.root / name
+    home.mkdir(exist_ok=True)
+    return cli.client(store=store, env={"HOME": str(home)}, **options)
+
+
+def on_disk(path: Path) -> list[Any]:
+    """The lines of a transcript, without those that are never mirrored."""
+    return [entry for entry in map(json.loads, path.read_text().splitlines()) if entry["type"] not in LOCAL]
+
+
+def uuids(entries: list[Any]) -> Counter[str]:
+    return Counter(entry["uuid"] for entry in entries if "uuid" in entry)
+
+
+def key_of(cli: RealCLI, session: str, subpath: str | None = None) -> SessionKey:
+    return SessionKey(project_key(str(cli.cwd)), session, subpath)
+
+
+# --- the mirror
+
+
+@pytest.mark.parametrize("flush", ["batched", "eager"])
+def test_the_mirror_is_the_transcript(cli: RealCLI, flush):
+    """What the store has are the lines of the file, in their order, without the CLI's own records of requests."""
+    store = Recorder()
+    client = cli.client(store=store, store_flush=flush)
+    first = client.ask(f"go {bash('echo hi')}[[then]][[text: done]]", allowed_tools=["Bash"])
+    (path,) = cli.transcripts()
+    assert store.entries(key_of(cli, first.session_id)) == on_disk(path)
+    assert {key for key, _ in store.batches} == {key_of(cli, path.stem)}
+
+
+def test_subagents(cli: RealCLI):
+    """A transcript of its own for each, with what the CLI notes of it; laid out again as they were."""
+    store = Recorder()
+    answer = cli.client(store=store).ask(f"go {AGENT}[[then]][[text: it looked]]", allowed_tools=["Bash", "Agent"])
+    (path,) = cli.config_dir.glob("projects/*/*/subagents/agent-*.jsonl")
+    key = key_of(cli, answer.session_id, f"subagents/{path.stem}")
+    lines = [entry for entry in store.entries(key) if entry["type"] != "agent_metadata"]
+    noted = [entry for entry in store.entries(key) if entry["type"] == "agent_metadata"]
+    assert lines == on_disk(path)
+    meta = json.loads(path.with_suffix("").with_suffix(".meta.json").read_text())
+    assert {**meta, "type": "agent_metadata"} == noted[-1]
+    elsewhere(cli, store).ask("and?", resume=answer.session_id)
+    assert "it looked" in str(cli.api.last().body["messages"])
+
+
+def test_a_session_mirrors(cli: RealCLI):
+    """Every turn is stored when its result is there, and the rest when the session is closed."""
+    store = Recorder()
+    with cli.client(store=store).session() as session:
+        session.ask("one [[text: answer one]]")
+        assert "answer one" in str(store.batches)
+        session.ask("two [[text: answer two]]")
+        assert "answer two" in str(store.batches)
+    (path,) = cli.transcripts()
+    assert store.entries(key_of(cli, path.stem)) == on_disk(path)
+
+
+def test_a_cancelled_turn_is_stored(cli: RealCLI):
+    """Also what the CLI writes when it is told to end."""
+    store = Recorder()
+    run = cli.client(store=store).run("remember 17 [[hang]]")
+    cli.api.requests(1)
+    run.cancel()
+    list(run)
+    (path,) = cli.transcripts()
+    assert store.entries(key_of(cli, path.stem)) == on_disk(path)
+    assert "remember 17" in str(store.batches)
+
+
+@pytest.mark.parametrize("folder", ["a b.c", "e\u0301\u00e9\U0001f600", "x" * 120 + "/" + "y" * 120])
+def test_odd_folders(cli: RealCLI, folder):
+    """The key from the path that the CLI names is the key by which a resume looks."""
+    place = cli.root / folder
+    place.mkdir(parents=True)
+    store = Recorder()
+    first = cli.client(store=store, cwd=place).ask("remember 17")
+    assert {key.project_key for key, _ in store.batches} == {project_key(str(place))}
+    store.list_sessions = lambda _: []
+    elsewhere(cli, store, cwd=place).ask("and?", resume=first.session_id)
+    assert "remember 17" in cli.api.last().user
+
+
+def test_relative_and_linked_folders(cli: RealCLI):
+    """Wherever CLAUDE_CONFIG_DIR leads, and however it is written."""
+    (cli.root / "config").mkdir()
+    (cli.root / "link").symlink_to("config")
+    for place in ("../config", str(cli.root / "link"), f"{cli.root}/work/../config/", f"{cli.root}/e\u0301"):
+        store = Recorder()
+        answer = cli.client(store=store, env={"CLAUDE_CONFIG_DIR": place}).ask("hi")
+        assert {key for key, _ in store.batches} == {key_of(cli, answer.session_id)}
+
+
+# --- resume
+
+
+def test_another_machine_goes_on(cli: RealCLI):
+    """The model gets the earlier messages; what is added comes back, so the first machine goes on with all of it."""
+    store = Recorder()
+    here, there = cli.client(store=store), elsewhere(cli, store)
+    first = here.ask("my name is Ada [[text: hello Ada]]")
+    second = there.ask("what is it? [[text: it is Ada]]", resume=first.session_id)
+    assert second.session_id == first.session_id
+    assert "my name is Ada" in cli.api.last().user
+    assert "hello Ada" in str(cli.api.last().body["messages"])
+    here.ask("and now?", resume=first.session_id)
+    said = str(cli.api.last().body["messages"])
+    assert all(part in said for part in ("my name is Ada", "hello Ada", "what is it?", "it is Ada"))
+    assert set(uuids(store.entries(key_of(cli, first.session_id))).values()) == {1}
+    assert list((cli.root / "home2").rglob("*.jsonl")) == []
+
+
+def test_a_session_goes_on(cli: RealCLI):
+    """A live session is resumed from a store, too."""
+    store = Recorder()
+    first = cli.client(store=store).ask("my name is Ada")
+    with elsewhere(cli, store).session(resume=first.session_id) as session:
+        session.ask("what is it?")
+        assert "my name is Ada" in cli.api.last().user
+        session.ask("and once more?")
+    said = [entry["message"]["content"] for entry in store.entries(key_of(cli, first.session_id)) if "message" in entry]
+    assert "what is it?" in str(said)
+    assert "and once more?" in str(said)
+
+
+def test_the_latest_session(cli: RealCLI):
+    """`continue_conversation` asks the store."""
+    store = Recorder()
+    client = cli.client(store=store)
+    client.ask("first of all")
+    latest = client.ask("my name is Ada")
+    second = elsewhere(cli, store).ask("what is it?", continue_conversation=True)
+    assert second.session_id == latest.session_id
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_a_fork(cli: RealCLI):
+    """The copy has the history in the store as well, under its own id; the parent stays as it was."""
+    store = Recorder()
+    first = cli.client(store=store).ask("my name is Ada")
+    before = store.entries(key_of(cli, first.session_id))
+    fork = elsewhere(cli, store).ask("what is it?", resume=first.session_id, fork_session=True)
+    assert fork.session_id != first.session_id
+    assert store.entries(key_of(cli, first.session_id)) == before
+    elsewhere(cli, store, "home3").ask("once more", resume=fork.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_a_session_from_another_folder(cli: RealCLI):
+    """Found by its id; it stays in its own project."""
+    store = Recorder()
+    first = cli.client(store=store).ask("my name is Ada")
+    other = cli.root / "other"
+    other.mkdir()
+    elsewhere(cli, store, cwd=other).ask("what is it?", resume=first.session_id)
+    assert "my name is Ada" in cli.api.last().user
+    assert {key for key, _ in store.batches} == {key_of(cli, first.session_id)}
+
+
+def test_a_session_that_is_in_no_store(cli: RealCLI):
+    """The CLI says so, as without a store; a session of this disk alone is found by it."""
+    missing = "00000000-0000-4000-8000-000000000001"
+    with pytest.raises(StaleSessionError, match=missing):
+        cli.client(store=Recorder()).ask("hi", resume=missing)
+    local = cli.ask("my name is Ada")
+    cli.client(store=Recorder()).ask("what is it?", resume=local.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_the_users_memory_goes_along(cli: RealCLI):
+    """The CLI follows the links: it finds the same memory, agents, commands and skills in the copy of the folder."""
+    config, copy = cli.config_dir, cli.root / "copy"
+    for folder in ("agents", "commands", "skills/herons"):
+        (config / folder).mkdir(parents=True)
+    (config / "CLAUDE.md").write_text("Always mention the blue heron.")
+    (config / "agents" / "a.md").write_text("---\nname: heron-agent\ndescription: Knows herons\n---\nYou know herons.")
+    (config / "commands" / "heron-command.md").write_text("Tell of the grey heron.")
+    (config / "skills" / "herons" / "SKILL.md").write_text("---\nname: herons\ndescription: The heron-skill\n---\nx")
+    copy.mkdir()
+    copy_config({"HOME": str(cli.home)}, str(cli.cwd), str(copy))
+    client = cli.client(config_dir=copy)
+    client.ask("hi", agent="heron-agent")
+    body = cli.api.last()
+    assert "You know herons" in body.system
+    assert "blue heron" in str(body.body)
+    assert "heron-skill" in str(body.body)
+    client.ask("/heron-command")
+    assert "grey heron" in cli.api.last().user
+
+
+def test_isolated_sessions_can_be_resumed(cli: RealCLI):
+    """Their folder goes with the run, their transcript is in the store."""
+    store = Recorder()
+    client = cli.client(store=store, isolated=True)
+    first = client.ask("my name is Ada")
+    client.ask("what is it?", resume=first.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
+# --- failures
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(_mirror, "PAUSES", (0.0, 0.0))
+
+
+def test_a_store_that_fails_in_every_call(cli: RealCLI, impatient):
+    """The answer is the answer, the event says what is missing, and the local copy can be resumed."""
+    run = cli.client(store=Broken(fail(OSError("no")))).run("my name is Ada [[text: hello]]")
+    events = list(run)
+    assert run.result().result == "hello"
+    (event,) = [event for event in events if event.type == MIRROR_ERROR]
+    (path,) = cli.transcripts()
+    assert event.data["path"] == str(path)
+    assert event.data["entries"] == len(on_disk(path))
+    cli.ask("what is it?", resume=event.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_a_store_that_hangs(cli: RealCLI, graces, monkeypatch):
+    """In a turn and in a session: the answer comes, in bounded time."""
+    graces(store=0.2)
+    release = threading.Event()
+    client = cli.client(store=Broken(lambda _: release.wait(60)))
+    assert client.ask("hi [[text: hello]]").result == "hello"
+    with client.session() as session:
+        assert session.ask("hi [[text: hello]]").result == "hello"
+        assert session.ask("hi [[text: again]]").result == "again"
+    release.set()
+
+
+def test_what_the_store_lacks_is_kept_elsewhere(cli: RealCLI, impatient):
+    """Of a session that was resumed from the store the only copy stays, and can be resumed where it is."""
+    store = Recorder()
+    first = cli.client(store=store).ask("my name is Ada")
+    broken = Broken(fail(OSError("no")))
+    broken.batches, broken.mtimes = store.batches, store.mtimes
+    *_, event, _ = elsewhere(cli, broken).run("I live in London", resume=first.session_id)
+    kept = Path(event.data["path"]).parents[2]
+    assert kept.parent == cli.ours
+    cli.client(config_dir=kept).ask("where?", resume=first.session_id)
+    assert "my name is Ada" in cli.api.last().user
+    assert "I live in London" in cli.api.last().user
+    shutil.rmtree(kept)
+
+
+HOST = """
+from mirror_stores import FileStore
+store = FileStore(os.environ["STORE"])
+options = {options!r}
+client = Client(**options, store=store, store_flush="eager")
+run = client.run({prompt!r}, resume=os.environ.get("SESSION"), allowed_tools=["Bash"])
+for event in run:
+    if event.type == "tool_use":
+        say("tool")
+"""
+
+
+def test_kill_the_host_in_the_middle_of_a_turn(cli: RealCLI):
+    """What was mirrored is there, once; the session goes on from the store, here and there."""
+    gate = cli.gate()
+    place = cli.root / "store.jsonl"
+    first = cli.client(store=FileStore(place)).ask("my name is Ada")
+    options = {"cli_path": cli.path, "cwd": str(cli.cwd), "env": cli.env}
+    prompt = f"I live in London {bash(f'echo here > {gate.path}; sleep 60')}[[then]][[text: never]]"
+    source = HOST.format(options=options, prompt=prompt)
+    env = {"STORE": str(place), "SESSION": first.session_id, "TMPDIR": str(cli.ours)}
+    tests = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
+    with Host(source, env=env, first=tests) as host:
+        assert gate.wait().strip() == "here"
+        host.expect("tool")
+        assert eventually(lambda: "I live in London" in place.read_text(), 20)
+        os.kill(host.pid, signal.SIGKILL)
+        host.process.wait()
+    assert eventually(lambda: not cli.processes(), 10)
+    assert eventually(lambda: not list(cli.ours.iterdir()), 10)
+    store = FileStore(place)
+    key = key_of(cli, first.session_id)
+    assert set(uuids(store.entries(key)).values()) == {1}
+    for client in (elsewhere(cli, store), cli.client(store=store)):
+        answer = client.ask("who am I, and where? [[text: Ada in London]]", resume=first.session_id)
+        assert answer.session_id == first.session_id
+        said = cli.api.last().user
+        assert "my name is Ada" in said
+        assert "I live in London" in said
+    assert set(uuids(store.entries(key)).values()) == {1}

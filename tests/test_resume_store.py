@@ -1,0 +1,518 @@
+"""Resume from a store: what the CLI gets laid out, what it never gets, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mirror_stores import Blocked, Broken, Recorder, entry, fail, lines
+from waiting import Background, until
+
+from claude_cli_client import Client, ClientClosedError, SessionKey, StartError, StoreError, _mirror, _restore
+from claude_cli_client._config_copy import copy_config
+from claude_cli_client._project_key import project_key
+from claude_cli_client._restore import Restore
+from claude_cli_client.testing import (
+    SESSION_ID,
+    die_by,
+    expect_initialize,
+    hang,
+    init,
+    read_stdin,
+    ready,
+    result,
+    turn,
+    wait_for,
+)
+
+OTHER = "00000000-0000-4000-8000-000000000002"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The home of the CLI's user, empty; and where the library puts its own files, `tmp` beside it."""
+    for name in ("home", "tmp", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def work(home):
+    return home.parent / "work"
+
+
+@pytest.fixture
+def tmp(home):
+    return home.parent / "tmp"
+
+
+def key_in(folder: Path, session: str = SESSION_ID, subpath: str | None = None) -> SessionKey:
+    return SessionKey(project_key(str(folder.resolve())), session, subpath)
+
+
+@pytest.fixture
+def store(work):
+    store = Recorder()
+    store.put(key_in(work), entry(1), entry(2))
+    return store
+
+
+class Seen:
+    """What the CLI was given."""
+
+    def __init__(self, call: Any) -> None:
+        self.argv = call.argv
+        self.config = Path(call.env.get("CLAUDE_CONFIG_DIR", "/none"))
+        self.files = {str(p.relative_to(self.config)): p.read_bytes() for p in self.config.rglob("*") if p.is_file()}
+        self.modes = {stat.S_IMODE(p.lstat().st_mode) for p in self.config.rglob("*") if not p.is_symlink()}
+        self.links = {p.name: os.readlink(p) for p in self.config.rglob("*") if p.is_symlink()}
+
+    def json(self, name: str) -> Any:
+        return json.loads(self.files[name])
+
+
+@pytest.fixture
+def look(play, work):
+    """`look(store, **options)`: a turn is run, and what the CLI was given is looked at while it runs."""
+
+    def run(store, **options):
+        fake = play(init(), ready("here"), wait_for("end"), result("x"))
+        options = {"resume": SESSION_ID, "cwd": work, **options}
+        turn = Client(cli_path=fake.path, store=store).run("p", **options)
+        fake.wait("here")
+        seen = Seen(fake.calls[0])
+        fake.release("end")
+        assert turn.result().result == "x"
+        return seen
+
+    return run
+
+
+# --- what is laid out
+
+
+def test_the_transcript(look, store, work, tmp):
+    """Under the project's name, in a private folder that is the CLI's configuration, and gone afterwards."""
+    seen = look(store)
+    name = f"projects/{key_in(work).project_key}/{SESSION_ID}.jsonl"
+    assert seen.files[name].splitlines() == [
+        b'{"type":"user","uuid":"00000000-0000-0000-0000-000000000001","n":1}',
+        b'{"type":"user","uuid":"00000000-0000-0000-0000-000000000002","n":2}',
+    ]
+    assert seen.modes == {0o600, 0o700}
+    assert f"--resume={SESSION_ID}" in seen.argv
+    assert seen.config.is_relative_to(tmp)
+    assert list(tmp.iterdir()) == []
+
+
+def test_lines_as_the_cli_writes_them(look, store, work):
+    """The name that it looks for in front, UTF-8; a half of a surrogate pair as an escape; nothing else changes."""
+    entries = [
+        {"message": {"content": "täxt"}, "uuid": "u", "parentUuid": None, "type": "user"},
+        {"sessionId": "s", "customTitle": "\ud800", "type": "custom-title"},
+        {"odd": True},
+    ]
+    store.put(key_in(work, OTHER), *entries)
+    (text,) = look(store, resume=OTHER).files.values()
+    assert [json.loads(line) for line in text.splitlines()] == entries
+    first, second, third = text.splitlines()
+    assert first.startswith(b'{"parentUuid":null,"message":{"content":"t\xc3\xa4xt"}')
+    assert second.startswith(b'{"type":')
+    assert b'"\\ud800"' in second
+    assert third == b'{"odd":true}'
+
+
+def test_subagents(look, store, work):
+    """Below the session's folder; what the CLI notes of an agent in a file of its own, the last one counts."""
+    agent = key_in(work, subpath="subagents/agent-7")
+    old, new = ({"type": "agent_metadata", "agentType": kind} for kind in ("old", "x"))
+    store.put(agent, old, entry(3), new)
+    store.put(key_in(work, subpath="subagents/workflows/R/agent-8"), entry(4))
+    seen = look(store)
+    below = f"projects/{agent.project_key}/{SESSION_ID}/subagents"
+    assert seen.json(f"{below}/agent-7.jsonl")["n"] == 3
+    assert seen.json(f"{below}/agent-7.meta.json") == {"agentType": "x"}
+    assert seen.json(f"{below}/workflows/R/agent-8.jsonl")["n"] == 4
+    assert len(seen.files) == 4
+
+
+def test_a_store_without_list_subkeys(look, store, work):
+    """The main transcript alone."""
+    store.put(key_in(work, subpath="subagents/agent-7"), entry(3))
+
+    class Small:
+        append, load = store.append, store.load
+
+    assert len(look(Small()).files) == 1
+
+
+def test_a_fork(look, store):
+    """The history is laid out, and the CLI makes the copy."""
+    seen = look(store, fork_session=True)
+    assert len(seen.files) == 1
+    assert {"--fork-session", f"--resume={SESSION_ID}"} <= set(seen.argv)
+
+
+def test_the_store_is_the_truth(look, store, home, work):
+    """Also where this disk has a transcript of that id, which may be older."""
+    local = home / ".claude" / "projects" / key_in(work).project_key / f"{SESSION_ID}.jsonl"
+    local.parent.mkdir(parents=True)
+    local.write_text("{}\n")
+    assert b'"n":2' in next(iter(look(store).files.values()))
+    assert lines(local) == [{}]
+
+
+def test_a_session_from_another_folder(look, store, tmp_path):
+    """Found by its id, as the CLI finds one on disk; it stays in its own project."""
+    (tmp_path / "elsewhere").mkdir()
+    seen = look(store, cwd=tmp_path / "elsewhere")
+    (name,) = seen.files
+    assert name == f"projects/{key_in(tmp_path / 'work').project_key}/{SESSION_ID}.jsonl"
+
+
+def test_the_project_is_that_of_the_real_path(look, store, work, tmp_path):
+    """As the CLI names it: a link to the folder is the folder."""
+    (tmp_path / "link").symlink_to(work)
+    store.list_sessions = lambda _: []
+    assert len(look(store, cwd=tmp_path / "link").files) == 1
+
+
+# --- what is not in the store
+
+
+@pytest.mark.parametrize("wanted", [OTHER, "a title"])
+def test_nothing_found(look, store, wanted):
+    """The CLI is asked as without a store, and says what it knows of it."""
+    seen = look(store, resume=wanted)
+    assert seen.config == Path("/none")
+    assert f"--resume={wanted}" in seen.argv
+
+
+def test_a_title_is_no_key(look, store):
+    """The store is not asked for it."""
+    look(store, resume="../../etc")
+    assert store.asked == []
+
+
+def test_without_resume_nothing_is_loaded(look, store):
+    """A new session needs nothing of a store."""
+    look(store, resume=None)
+    assert store.asked == []
+
+
+# --- the latest one
+
+
+def test_the_latest_session(look, store, work):
+    """`--continue` becomes the id of the session that grew last in this project."""
+    store.put(key_in(work, OTHER), entry(5))
+    store.put(SessionKey("-elsewhere", "00000000-0000-4000-8000-000000000009"), entry(6))
+    seen = look(store, resume=None, continue_conversation=True)
+    assert f"--resume={OTHER}" in seen.argv
+    assert "--continue" not in seen.argv
+    assert list(seen.files) == [f"projects/{key_in(work).project_key}/{OTHER}.jsonl"]
+
+
+def test_what_is_no_session_is_passed_over(look, store, work):
+    """Ids that are no UUIDs, sessions without entries, those of subagents."""
+    store.put(key_in(work, "agent-5"), entry(5))
+    store.put(key_in(work, OTHER), entry(6, isSidechain=True))
+    store.mtimes[key_in(work, "00000000-0000-4000-8000-000000000003")] = 1 << 80
+    seen = look(store, resume=None, continue_conversation=True)
+    assert f"--resume={SESSION_ID}" in seen.argv
+
+
+def test_no_session_to_continue(look):
+    """The CLI looks for one itself."""
+    seen = look(Recorder(), resume=None, continue_conversation=True)
+    assert "--continue" in seen.argv
+    assert seen.config == Path("/none")
+
+
+def test_continue_and_fork(look, store):
+    """Both flags' meanings survive."""
+    seen = look(store, resume=None, continue_conversation=True, fork_session=True)
+    assert {f"--resume={SESSION_ID}", "--fork-session"} <= set(seen.argv)
+
+
+# --- what goes along from the user's configuration
+
+
+def fill(folder: Path, files: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+CREDENTIALS = {
+    "claudeAiOauth": {"accessToken": "a", "refreshToken": "SECRET", "expiresAt": 1},
+    "mcpOAuth": {"x": [{"accessToken": "b", "refreshToken": "SECRET"}]},
+}
+SETTINGS = {
+    "apiKeyHelper": "x", "enabledPlugins": {"p": True}, "extraKnownMarketplaces": {"m": {}},
+    "env": {"A": "1", "CLAUDE_CONFIG_DIR": "/y"},
+}  # fmt: skip
+
+
+def test_login_state_and_settings(look, store, home):
+    """Credentials without a refresh token, the global state, settings without plugins and without a way out."""
+    fill(home / ".claude", {".credentials.json": CREDENTIALS, "settings.json": SETTINGS})
+    fill(home, {".claude.json": {"userID": "u"}})
+    seen = look(store)
+    assert seen.json(".credentials.json") == {
+        "claudeAiOauth": {"accessToken": "a", "expiresAt": 1}, "mcpOAuth": {"x": [{"accessToken": "b"}]},
+    }  # fmt: skip
+    assert seen.json("settings.json") == {"apiKeyHelper": "x", "env": {"A": "1"}}
+    assert seen.json(".claude.json") == {"userID": "u"}
+    assert seen.modes == {0o600, 0o700}
+    assert json.loads((home / ".claude" / ".credentials.json").read_text()) == CREDENTIALS
+
+
+def test_of_a_folder_that_the_environment_names(look, store, tmp_path):
+    """CLAUDE_CONFIG_DIR is where all of it is then, and `config_dir` is the same."""
+    fill(tmp_path / "config", {".credentials.json": CREDENTIALS, ".claude.json": {"userID": "c"}})
+    for options in ({"env": {"CLAUDE_CONFIG_DIR": "../config"}}, {"config_dir": tmp_path / "config"}):
+        seen = look(store, **options)
+        assert seen.json(".claude.json") == {"userID": "c"}
+        assert b"SECRET" not in seen.files[".credentials.json"]
+
+
+def test_memory_agents_commands_and_skills(look, store, home):
+    """Linked: the CLI only reads them, and a resumed turn must work as the first one."""
+    fill(home / ".claude", {"CLAUDE.md": "Be brief."})
+    fill(home / ".claude" / "agents", {"a.md": "x"})
+    seen = look(store)
+    assert seen.links == {name: str(home / ".claude" / name) for name in ("CLAUDE.md", "agents")}
+    assert (home / ".claude" / "agents" / "a.md").read_text() == "x"
+
+
+def test_an_isolated_turn_gets_the_session_alone(look, store, home):
+    """No login, settings or memory of this user."""
+    fill(home / ".claude", {".credentials.json": CREDENTIALS, "CLAUDE.md": "x", "settings.json": {}})
+    seen = look(store, isolated=True)
+    assert len(seen.files) == 1
+    assert seen.links == {}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "\ufeff{}", '{"a": NaN}', "7", '{"env": 7}'])
+def test_files_that_are_odd(tmp_path, content):
+    """What cannot be read is passed over, as the CLI does it; nothing raises."""
+    fill(tmp_path / "c", dict.fromkeys((".credentials.json", ".claude.json", "settings.json"), content))
+    (tmp_path / "t").mkdir()
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    assert len(list((tmp_path / "t").iterdir())) in (0, 3)
+
+
+# --- stores that fail
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_a_store_that_raises(play, store, work, tmp, error, slots_free):
+    """`StoreError` at the call, with the cause and the key; nothing is started and nothing left."""
+    store.load = lambda key: fail(error)(0)
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store)
+    for call in (client.run, lambda _, **options: client.session(**options)):
+        with pytest.raises(StoreError, match=SESSION_ID) as caught:
+            call("p", resume=SESSION_ID, cwd=work)
+        assert caught.value.__cause__ is error
+        assert caught.value.key == key_in(work)
+    assert (fake.calls, slots_free(client), list(tmp.iterdir())) == ([], 4, [])
+
+
+LATEST = {"continue_conversation": True}
+
+
+@pytest.mark.parametrize("method", ["load", "list_sessions", "list_subkeys"])
+def test_a_store_that_hangs(play, store, work, tmp, monkeypatch, slots_free, method):
+    """The same after a minute, whatever it is that does not return."""
+    monkeypatch.setattr(_restore, "LOAD_LIMIT", 0.1)
+    block = Blocked()
+    setattr(store, method, lambda *_: block(0))
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store)
+    with pytest.raises(StoreError, match=r"within 0\.1 s"):
+        client.run("p", cwd=work, **(LATEST if method == "list_sessions" else {"resume": SESSION_ID}))
+    assert (fake.calls, slots_free(client), list(tmp.iterdir())) == ([], 4, [])
+    block.released.set()
+
+
+def test_the_limit():
+    """A minute."""
+    assert _restore.LOAD_LIMIT == 60
+
+
+def test_closing_the_client_while_a_store_hangs(play, store, work):
+    """Who waits for the store is told at once that the client is closed."""
+    block = Blocked()
+    store.load = lambda key: block(0)
+    client = Client(cli_path=play(init(), result("x")).path, store=store)
+    waiting = Background(client.run, "p", resume=SESSION_ID, cwd=work)
+    block.entered.wait(10)
+    client.close()
+    with pytest.raises(ClientClosedError):
+        waiting.result(5)
+    block.released.set()
+
+
+def test_the_session_is_loaded_when_there_is_a_slot(play, store, work):
+    """Not before: while a run waits in the line another turn of the session may end."""
+    fake = play(init(), ready("here"), wait_for("end"), result("x"))
+    client = Client(cli_path=fake.path, store=store, max_concurrent=1)
+    first = client.run("p", cwd=work)
+    waiting = Background(client.run, "p", resume=SESSION_ID, cwd=work)
+    until(lambda: client._pool._line)
+    assert store.asked == []
+    fake.release("end")
+    first.result()
+    waiting.result().result()
+    assert store.asked == [key_in(work)]
+
+
+HOSTILE = [
+    "", "/", "/etc/x", "..", "../x", "a/../../x", "a/./b", "a//b", "a/", "C:/x", "C:x", "a\\b", "a\0b", "\ud800",
+    "a/" + "x" * 300, "agent-7", 7, None, b"a/b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("subpath", HOSTILE, ids=repr)
+def test_hostile_subpaths(play, store, work, tmp, subpath):
+    """A store that names a place outside of the session's folder is not believed; nothing is written."""
+    store.list_subkeys = lambda *_: [subpath]
+    store.load = lambda key: [entry(1)]
+    fake = play(init(), result("x"))
+    with pytest.raises(StoreError, match="place") as caught:
+        Client(cli_path=fake.path, store=store).run("p", resume=SESSION_ID, cwd=work)
+    assert caught.value.key[:2] == key_in(work)[:2]
+    assert (fake.calls, list(tmp.iterdir())) == ([], [])
+
+
+@pytest.mark.parametrize("project", ["..", "a/b", "/etc", "a\\b", "\0"])
+def test_hostile_projects(play, store, work, tmp_path, project):
+    """So is one whose list names such a project."""
+    (tmp_path / "elsewhere").mkdir()
+    store.list_sessions = lambda _: [{"session_id": SESSION_ID, "project_key": project, "mtime": 1}]
+    fake = play(init(), result("x"))
+    with pytest.raises(StoreError, match="place"):
+        Client(cli_path=fake.path, store=store).run("p", resume=SESSION_ID, cwd=tmp_path / "elsewhere")
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize(
+    "entries", [7, "text", [7], {"a": 1}, [[]], [{"a": object()}], [{1: 2, "1": {3}}]], ids=repr
+)
+def test_what_is_no_list_of_entries(play, store, work, tmp, entries):
+    """A `StoreError`, before anything is started."""
+    store.load = lambda key: entries
+    fake = play(init(), result("x"))
+    with pytest.raises(StoreError, match=SESSION_ID):
+        Client(cli_path=fake.path, store=store).run("p", resume=SESSION_ID, cwd=work)
+    assert (fake.calls, list(tmp.iterdir())) == ([], [])
+
+
+def test_two_subpaths_of_one_file(play, store, work, tmp):
+    """Nothing is overwritten: a file that is there already ends it."""
+    store.list_subkeys = lambda *_: ["a/b", "a/b.jsonl/c"]
+    store.load = lambda key: [entry(1)]
+    fake = play(init(), result("x"))
+    with pytest.raises(StoreError, match="laid out"):
+        Client(cli_path=fake.path, store=store).run("p", resume=SESSION_ID, cwd=work)
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_link_in_the_place_of_a_file(tmp_path, store, work):
+    """It is not followed."""
+    (tmp_path / "target").write_text("mine")
+    restore = Restore(store, SESSION_ID, str(work))
+    restore.load(lambda: False)
+    place = tmp_path / "c" / "projects" / key_in(work).project_key
+    place.mkdir(parents=True)
+    (place / f"{SESSION_ID}.jsonl").symlink_to(tmp_path / "target")
+    with pytest.raises(StoreError):
+        restore.write(str(tmp_path / "c"), {}, "/", isolated=True)
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+# --- every way in which it ends
+
+
+@pytest.mark.parametrize("end", [[result("x")], [die_by(9)], [hang()]], ids=["answer", "death", "limit"])
+def test_nothing_stays(play, store, work, tmp, graces, end):
+    """However the run ends, its folder is gone with it."""
+    graces(term=0.1)
+    run = Client(cli_path=play(init(), *end).path, store=store).run("p", resume=SESSION_ID, cwd=work, idle_timeout=0.3)
+    list(run)
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_start_that_fails(store, work, tmp, tmp_path):
+    """Also where the CLI cannot be started."""
+    broken = tmp_path / "claude"
+    broken.write_bytes(b"\x7fELF nothing")
+    broken.chmod(0o700)
+    with pytest.raises(StartError):
+        Client(cli_path=broken, store=store).run("p", resume=SESSION_ID, cwd=work)
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_session(play, store, work, tmp):
+    """A live session is resumed in the same way, and its folder lives as long as it."""
+    fake = play(*expect_initialize(), turn(), read_stdin())
+    with Client(cli_path=fake.path, store=store).session(resume=SESSION_ID, cwd=work) as session:
+        session.ask("p")
+        seen = Seen(fake.calls[0])
+        assert len(seen.files) == 1
+    assert list(tmp.iterdir()) == []
+
+
+CLI = """#!/bin/sh
+# Reads its prompt, adds a line to the transcript that it resumes, and says a frame with it.
+cat >/dev/null
+set -- "$CLAUDE_CONFIG_DIR"/projects/*/*.jsonl
+line='{"type":"user","uuid":"00000000-0000-0000-0000-000000000003","n":3}'
+echo "$line" >>"$1"
+echo '{"type":"transcript_mirror","filePath":"'"$1"'","entries":['"$line"']}'
+echo '{"type":"result","subtype":"success","is_error":false,"result":"x","session_id":'SESSION'}'
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A CLI that writes what it resumes, and mirrors it from there."""
+    path = tmp_path / "claude"
+    path.write_text(CLI.replace("SESSION", shlex.quote(json.dumps(SESSION_ID))))
+    path.chmod(0o700)
+    return path
+
+
+def test_the_mirror_of_a_resumed_session(writer, store, work, tmp):
+    """What the turn adds goes to the same transcript; the next resume has it all."""
+    client = Client(cli_path=writer, store=store)
+    for _ in range(2):
+        assert client.ask("p", resume=SESSION_ID, cwd=work).result == "x"
+    assert store.numbers(key_in(work)) == [1, 2, 3, 3]
+    assert [e["n"] for e in store.load(key_in(work))] == [1, 2, 3]
+    assert list(tmp.iterdir()) == []
+
+
+def test_the_only_copy_stays(writer, home, work, tmp, monkeypatch):
+    """What the store did not take is in a folder that can be used as `config_dir`, and the event says where."""
+    monkeypatch.setattr(_mirror, "PAUSES", (0.0, 0.0))
+    fill(home / ".claude", {".credentials.json": CREDENTIALS})
+    store = Broken(lambda number: fail(OSError("full"))(0) if number else None)
+    store.put(key_in(work), entry(1))
+    *_, event, _ = Client(cli_path=writer, store=store).run("p", resume=SESSION_ID, cwd=work)
+    path = Path(event.data["path"])
+    (kept,) = tmp.iterdir()
+    assert path == kept / "projects" / key_in(work).project_key / f"{SESSION_ID}.jsonl"
+    assert [line["n"] for line in lines(path)] == [1, 3]
+    assert str(path) in event.text
+    assert [p for p in kept.rglob("*") if p.is_file()] == [path]
