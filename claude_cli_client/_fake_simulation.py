@@ -33,9 +33,11 @@ from ._fake_schema import instance_of
 
 TYPE_CHECKING = False  # see _fake_cli.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from ._fake_cli import Player
+    from ._fake_mirror import Transcript
 
 COST_USD = 0.000204  # of one simulated model call
 MODELS = {
@@ -92,6 +94,7 @@ class Simulation:
         self.results: list[dict[str, Any]] = []
         self.cost = 0.0
         self.denials: list[dict[str, Any]] = []  # tool calls of this turn that were denied
+        self.transcript = self._transcript() if "--session-mirror" in player.argv else None
 
     # --- options
 
@@ -102,6 +105,11 @@ class Simulation:
         resumed = self.value("--resume") or ""
         same = _UUID.fullmatch(resumed) and "--fork-session" not in self.player.argv
         return self.value("--session-id") or (resumed if same else new_uuid())
+
+    def _transcript(self) -> Transcript:
+        self.player._module("_project_key")  # which the other one imports
+        make: Callable[..., Transcript] = self.player._module("_fake_mirror").Transcript
+        return make(self.session_id, folder(), self.value("--resume") or "", os.environ)
 
     def _tools(self) -> tuple[str, ...]:
         named = self.value("--tools")
@@ -135,6 +143,10 @@ class Simulation:
             if line.get("type") == "result":
                 line["permission_denials"] = self.denials
                 self.results.append(line)
+            if self.transcript is not None:
+                self.transcript.add(line, _now())
+                if line["type"] == "result":
+                    self.player.op_say(encoded(self.transcript.frame()))
             if self.output == "stream-json":
                 self.player.op_say(encoded(line))
 
@@ -181,6 +193,8 @@ class Simulation:
             permission_mode=mode,
         )
         self.denials = []
+        if self.transcript is not None:
+            self.transcript.prompt(prompt, _now())
         self.say({**line, "mcp_servers": self.servers()})
         self._retries(cues)
         if "hang" in cues:

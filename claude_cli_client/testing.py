@@ -142,6 +142,7 @@ _KILL_PATIENCE = 5.0  # seconds for the system to end what was killed
 _LONGEST_SHEBANG = 127  # Linux before 5.1 cuts there
 # What the simulation consists of; a module stands behind those that it imports.
 _SIMULATION = ("_fake_lines", "_fake_schema", "_fake_simulation", "_fake_host", "_fake_live")
+_WHEN_NEEDED = ("_fake_turns", "_project_key", "_fake_mirror")
 
 
 @functools.cache
@@ -249,7 +250,7 @@ class FakeCLI:
             "cwd": CWD.encode(),
             "prompt_uuid": PROMPT_UUID.encode(),
             "initialized": INITIALIZED,
-            "modules": {name: _code_of(f"{package}.{name}") for name in (*_SIMULATION, "_fake_turns")},
+            "modules": {name: _code_of(f"{package}.{name}") for name in (*_SIMULATION, *_WHEN_NEEDED)},
             "simulation": _SIMULATION,
         }
         program = (_code_of(f"{package}._fake_cli"), config)
@@ -376,6 +377,9 @@ class SimulatedCLI(FakeCLI):
     made-up values. `pace` is the time in seconds between two pieces of text.
 
     A prompt steers it with these words:
+
+    With a store (`--session-mirror`) it says what it would write into its transcript, and goes on from
+    what was laid out for it; it writes no file. The words of earlier turns do not change its answers.
 
     [[fail: 429]]   the API call fails with this status, or with `connection`
     [[retry: 2]]    two retries before the answer

@@ -31,7 +31,7 @@ LAYERS = {
     "_fork_lock _sqlite_file _sqlite_store _mirror _restore _config_copy",
     3: "_pool _launch _map _places _probe run client session _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
-    "_fake_live _fake_turns _doctor _progress _run_program __main__ __init__ transcripts _check_store "
+    "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts _check_store "
     "_store_rules _store_listing_rules",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}

@@ -26,8 +26,10 @@ from claude_cli_client import (
     _mirror,
     parse_line,
 )
+from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import (
     SESSION_ID,
+    SimulatedCLI,
     die_by,
     expect,
     expect_initialize,
@@ -214,6 +216,20 @@ def test_a_probe_leaves_no_trace_in_a_store(play, config):
     assert Client(cli_path=fake.path, store=store, config_dir=config).probe().available
     assert store.batches == []
     assert "--session-mirror" not in fake.calls[0].argv
+
+
+def test_the_simulated_cli(tmp_path):
+    """Mirrors its turns as a chain of messages, also over a resume; its words end with what it was asked last."""
+    store = Recorder()
+    with SimulatedCLI() as fake:
+        client = Client(cli_path=fake.path, store=store)
+        first = client.ask("One.", cwd=tmp_path)
+        client.ask("Two.", cwd=tmp_path, resume=first.session_id)
+    (key,) = {key for key, _ in store.batches}
+    assert key == SessionKey(project_key(str(tmp_path.resolve())), first.session_id)
+    chain = [entry for entry in store.entries(key) if "uuid" in entry]
+    assert [entry["parentUuid"] for entry in chain] == [None, *(entry["uuid"] for entry in chain[:-1])]
+    assert store.entries(key)[-1]["lastPrompt"] == "Two."
 
 
 # --- whose transcript a file is
