@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._summary import SessionInfo
     from ._unattended import unattended
     from .callbacks import Allow, Deny, HookCall, HookMatcher, HookReply, PermissionRequest, PermissionUpdate
+    from .conversation import Conversation
     from .discovery import find_cli
     from .mcp import ToolContext, ToolResult, ToolServer, tool
     from .session import Session
@@ -51,6 +52,7 @@ __all__ = [
     "Allow",
     "Capacity",
     "Client",
+    "Conversation",
     "Deny",
     "HookCall",
     "HookMatcher",
@@ -94,6 +96,7 @@ __all__ += _options.__all__
 _LATER = {
     "Allow": "callbacks",
     "Capacity": "totals",
+    "Conversation": "conversation",
     "Deny": "callbacks",
     "HookCall": "callbacks",
     "HookMatcher": "callbacks",

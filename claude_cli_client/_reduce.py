@@ -87,6 +87,11 @@ class Reducer:
         return f"; the last thing heard of the API: retry {retry.retry_attempt} after {status}"
 
     @property
+    def has_spoken(self) -> bool:
+        """Whether the model has said anything in the main turn."""
+        return bool(self._message_id or self._texts)
+
+    @property
     def text(self) -> str:
         """The text blocks of the last message of the main turn, joined."""
         return "".join(self._texts)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from ._channel import Channel, Launch
     from ._mirror import Storing
-    from .options import RunOptions, StrPath, TurnOptions
+    from .conversation import Conversation
+    from .options import ConversationOptions, RunOptions, StrPath, TurnOptions
     from .session import Session
     from .store import SessionStore
     from .totals import Capacity, Totals
@@ -242,6 +243,23 @@ class Client:
 
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return open_session(self._pool, self._cli_path, self._storing, self._defaults, {**limits, **options})
+
+    def conversation(
+        self,
+        resume: str | Mapping[str, Any] | None = None,
+        *,
+        restart_stale: bool = False,
+        **options: Unpack[ConversationOptions],
+    ) -> Conversation:
+        """A conversation with a process for each turn: it carries the session's id along.
+
+        `resume`: a session's id or title, or what `Conversation.to_dict` gave. Starts nothing.
+        With `restart_stale` a session that does not exist any more is begun anew, without history.
+        Raises `TypeError`, `ValueError`.
+        """
+        from .conversation import Conversation
+
+        return Conversation(self, resume, restart_stale=restart_stale, **options)
 
     # --- the CLI and its settings
 

@@ -19,6 +19,7 @@ __all__ = [
     "MANUAL",
     "PLAN",
     "Background",
+    "ConversationOptions",
     "Effort",
     "PermissionMode",
     "PermissionPrompts",
@@ -88,8 +89,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-class TurnOptions(TypedDict, total=False):
-    """All options but the four limits in time, which stand in the signatures of the calls.
+class _Options(TypedDict, total=False):
+    """All options but those that are a parameter of some call.
 
     An absent key means the default, None means "no flag" (of a limit: no limit), and an empty list
     is not the same as absent. Relative paths are relative to `cwd`, as the CLI reads them.
@@ -168,8 +169,6 @@ class TurnOptions(TypedDict, total=False):
 
     # --- session
 
-    resume: str | None
-    """Go on with this session: its id, or the title it was given with `name`."""
     continue_conversation: bool | None
     """Go on with the latest session of `cwd`. Where there is none the CLI starts a new one."""
     fork_session: bool | None
@@ -262,12 +261,20 @@ class TurnOptions(TypedDict, total=False):
     """So much output may wait for you; beyond it the run ends as `overflow`. 512 MiB by default."""
 
 
-class RunOptions(TurnOptions, total=False):
-    """The options of a run, as defaults of a `Client` or at a call; a call overrides the client.
+class TurnOptions(_Options, total=False):
+    """All options but the four limits in time, which stand in the signatures of the calls.
 
     A type checker does not allow a parameter that is also a key of its `**options`. So what takes
-    the limits as parameters has `**options: Unpack[TurnOptions]`, all else `Unpack[RunOptions]`.
+    the limits as parameters has `**options: Unpack[TurnOptions]`, what takes `resume` has
+    `Unpack[ConversationOptions]`, all else `Unpack[RunOptions]`.
     """
+
+    resume: str | None
+    """Go on with this session: its id, or the title it was given with `name`."""
+
+
+class _Limits(TypedDict, total=False):
+    """The four limits in time."""
 
     timeout: float | None
     """Seconds for the whole turn once it has a slot. 3600 by default; None is no limit."""
@@ -277,3 +284,11 @@ class RunOptions(TurnOptions, total=False):
     """Seconds to the first line. 60 by default."""
     slot_timeout: float | None
     """Seconds to wait for a slot. None by default: as long as it takes. 0: do not wait."""
+
+
+class ConversationOptions(_Options, _Limits, total=False):
+    """The options of the turns of a `Conversation`: all but `resume`, which it sets itself."""
+
+
+class RunOptions(TurnOptions, _Limits, total=False):
+    """The options of a run, as defaults of a `Client` or at a call; a call overrides the client."""

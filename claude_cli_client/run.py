@@ -9,6 +9,7 @@ never raises for a turn that failed; `result()` turns the terminal event into an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from queue import Empty
 from threading import get_ident
@@ -137,6 +138,10 @@ class Run(Iterator[Event]):
         """Ctrl-C: end the run; the second one does not wait for the CLI's own clean-up."""
         self._channel.cancel(hard=self._interrupted)
         self._interrupted = True
+
+    def _unread(self, event: Event) -> None:
+        """Put the event that was taken last back: it is the next one again. By the consumer."""
+        self._batch = itertools.chain((event,), self._batch)
 
     def iter_text(self) -> TextIterator:
         """The answer's text as it comes: deltas where there are any, else whole blocks.

@@ -29,7 +29,7 @@ LAYERS = {
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _session_reader _turn store _project_folders _transcript_file _on_disk _in_store "
     "_fork_lock _sqlite_file _sqlite_store _mirror _restore _config_copy",
-    3: "_pool _launch _map _places _probe run client session _open_session _stream",
+    3: "_pool _launch _map _places _probe run client session conversation _open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
     "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts _check_store "
     "_store_rules _store_listing_rules",
@@ -57,7 +57,7 @@ MAX_FUNCTION = 40
 _EXPORTS = """
 ACCEPT_EDITS APIConnectionError API_ERROR AUTO Allow AuthenticationError BYPASS_PERMISSIONS Background BillingError
 BudgetExceededError CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity ClaudeError Client ClientClosedError
-ConcurrencyError ControlError DONT_ASK Deny ERROR Effort Event HOOK HookCall
+ConcurrencyError ControlError Conversation ConversationOptions DONT_ASK Deny ERROR Effort Event HOOK HookCall
 HookMatcher HookReply INIT InterruptedTurnError InvalidRequestError MANUAL MIRROR_ERROR MaxTurnsError MemoryStore
 ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode PermissionPrompts PermissionRequest PermissionUpdate
 ProcessError PromptTooLongError RATE_LIMIT RESULT RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions
@@ -326,7 +326,7 @@ def test_import_leaves_out_what_a_turn_does_not_need(imported):
     """Modules beyond the core are imported on first use."""
     ours = {name.partition(".")[2] for name in imported[0] if name.startswith("claude_cli_client.")}
     assert not {name for name in ours if LAYER[name] > 3}
-    later = "totals _recover _argv _merge _launch _probe store _mirror _restore _config_copy"
+    later = "totals _recover _argv _merge _launch _probe store _mirror _restore _config_copy conversation"
     assert not ours & set(later.split())
 
 

@@ -70,7 +70,7 @@ def test_limits_are_not_among_the_options_of_a_turn():
 def test_every_option_is_documented():
     """A sentence stands under every key."""
     for node in ast.parse(inspect.getsource(options)).body:
-        if isinstance(node, ast.ClassDef) and node.name in ("RunOptions", "TurnOptions"):
+        if isinstance(node, ast.ClassDef) and node.name in ("_Options", "_Limits"):
             keys = [item for item in node.body if isinstance(item, ast.AnnAssign)]
             texts = [item for item in node.body if isinstance(item, ast.Expr)]
             assert len(texts) == len(keys) + 1 > 4, node.name

@@ -1,0 +1,214 @@
+"""Conversation: a process for each turn, and the session's id carried along.
+
+For what lasts longer than a process, a web request or a machine: it holds an id and a folder, and
+`to_dict` says both as JSON. Between turns there is nothing: no process, thread or descriptor.
+
+When is an id worth keeping? It comes with the first event, but the CLI writes the transcript later.
+So while a turn runs, its id is told (a host that dies should know it); when the turn has ended the
+id is kept only if there is reason to believe in the transcript, else the one before it:
+
+* the CLI said a result, and that is not "no such session";
+* or the model said something;
+* or the CLI obeyed a TERM, as it does with 143, for then it has written what there was.
+
+A turn that failed before any of that leaves no id that could not be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from . import _fork, _log
+from ._channel import Channel
+from ._checks import is_uuid
+from .errors import ConcurrencyError, StaleSessionError
+from .events import RESULT, Event
+from .run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._turn import Turn
+    from .client import Client
+    from .options import ConversationOptions, RunOptions
+
+_OBEYED: Final = 143  # 128 + TERM: how the CLI ends when it is told to
+_ENDING: Final = 5.0  # seconds from a terminal event to the end of its run, which takes microseconds
+_FIELDS: Final = ("session_id", "cwd")
+
+
+class Conversation:
+    """Turns that follow one another, each in a process of its own. Made by `Client.conversation`.
+
+    One turn at a time; any thread. After a fork it goes on in the child from the last turn that had
+    ended. Not to be pickled: keep `to_dict()`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resume: str | Mapping[str, Any] | None = None,
+        *,
+        restart_stale: bool = False,
+        **options: Unpack[ConversationOptions],
+    ) -> None:
+        given = dict(cast("Mapping[str, Any]", options))
+        self._session_id, cwd = _remembered(resume)
+        self._client = client
+        self._options = {"cwd": cwd, **given} if cwd else given
+        self._restart_stale = restart_stale
+        self._last: Run | None = None
+        self._own = False  # a turn of ours has made or continued the session
+        self._starting: dict[str, object] = {}  # who is starting a turn; taken in one atomic step
+        self._era = _fork.era
+        self.restarts = 0
+        """How often a session that did not exist any more was begun anew (see `restart_stale`)."""
+        client.with_options(**cast("Any", self._turn_options()))  # a wrong option is told here
+
+    @classmethod
+    def from_dict(
+        cls,
+        client: Client,
+        data: Mapping[str, Any],
+        *,
+        restart_stale: bool = False,
+        **options: Unpack[ConversationOptions],
+    ) -> Conversation:
+        """The conversation that `to_dict` described. Raises ValueError for anything else."""
+        return cls(client, data, restart_stale=restart_stale, **options)
+
+    def to_dict(self) -> dict[str, str | None]:
+        """What is needed to go on, as JSON: `{"session_id": ..., "cwd": ...}`. Any time, also during a turn."""
+        return {"session_id": self.session_id or None, "cwd": self.cwd}
+
+    # --- turns
+
+    def run(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Run:
+        """Start the next turn, as `Client.run` does; `options` are for this turn alone.
+
+        Raises what `Client.run` raises, and `ConcurrencyError` while a turn is on. With
+        `restart_stale` it waits for the first event (within the limits of the turn), to see whether
+        the session exists.
+        """
+        if self._era is not _fork.era:
+            self._leave_parents_turn()
+        me = object()
+        try:
+            if self._starting.setdefault("", me) is not me:
+                raise ConcurrencyError("a turn of this conversation is just being started: one at a time")
+            self._settle()
+            run = self._start(prompt, cast("Mapping[str, Any]", options))
+            if self._restart_stale and self._session_id and _is_stale(run):
+                run.close()
+                self._begin_anew()
+                run = self._start(prompt, cast("Mapping[str, Any]", options))
+            self._last = run
+        finally:  # also when Ctrl-C comes in the first step
+            if self._starting.get("") is me:
+                del self._starting[""]
+        return run
+
+    def ask(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Event:
+        """The next turn to its end; the result event. Raises a `TurnError` for one without an answer.
+
+        A session that does not exist (any more) is a `StaleSessionError`, each time: only
+        `restart_stale` begins anew, without the history.
+        """
+        with self.run(prompt, **options) as run:
+            return run.result()
+
+    def _start(self, prompt: Any, options: Mapping[str, Any]) -> Run:
+        self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
+        return self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
+
+    def _turn_options(self) -> dict[str, Any]:
+        if not self._session_id:
+            return self._options
+        options = {**self._options, "resume": self._session_id, "continue_conversation": None, "session_id": None}
+        if self._own:  # these made it, once
+            options.update(fork_session=None, resume_session_at=None, resume_drops_turn=None)
+        return options
+
+    def _begin_anew(self) -> None:
+        self.restarts += 1
+        _log.warning("a session to go on with does not exist: the conversation is begun anew")
+        self._session_id, self._own = "", False
+        for name in ("fork_session", "resume_session_at", "resume_drops_turn"):
+            self._options.pop(name, None)
+
+    # --- what is known
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, "" before there is one. During a turn it is the turn's, as soon as the CLI says it."""
+        last = self._last
+        if last is None:
+            return self._session_id
+        channel = last._channel
+        is_on = channel.terminal is None and self._era is _fork.era
+        return (channel.reducer.session_id if is_on or _is_kept(channel) else "") or self._session_id
+
+    @property
+    def cwd(self) -> str:
+        """The folder of its turns."""
+        cwd = self._options.get("cwd") or self._client._defaults.get("cwd")
+        return os.path.abspath(os.fsdecode(cwd)) if cwd else os.getcwd()
+
+    def _settle(self) -> None:
+        """Keep what the last turn has brought. Raises `ConcurrencyError` if it is still on."""
+        if self._last is None:
+            return
+        channel = self._last._channel
+        if channel.terminal is None or not channel.wait(_ENDING):
+            raise ConcurrencyError("a turn of this conversation is on: one at a time")
+        self._adopt(channel)
+
+    def _adopt(self, channel: Channel | Turn) -> None:
+        if _is_kept(channel):
+            self._session_id, self._own = channel.reducer.session_id, True
+        self._last = None
+
+    def _leave_parents_turn(self) -> None:
+        """In a forked child: a turn that is on goes on in the parent, and is none of ours."""
+        self._era = _fork.era
+        self._starting = {}
+        if self._last is not None:
+            self._adopt(self._last._channel)
+
+    def __repr__(self) -> str:
+        return f"<Conversation session_id={self.session_id!r} cwd={self.cwd!r}>"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(
+            "a Conversation holds its Client and cannot be pickled: "
+            "keep to_dict(), and go on with client.conversation(resume=...)"
+        )
+
+
+def _remembered(resume: Any) -> tuple[str, str]:
+    """The session's id and folder, "" where there is none yet."""
+    if resume is None or isinstance(resume, str):
+        return resume or "", ""
+    if not isinstance(resume, Mapping):
+        raise ValueError(f"resume must be a session's id or title, or what to_dict() gave, not {resume!r}")
+    session_id, cwd = (resume.get(name) or "" for name in _FIELDS)
+    if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or (session_id and not is_uuid(session_id)):
+        raise ValueError(f"this is not what Conversation.to_dict() gave: {dict(resume)!r}")
+    return cast("str", session_id), cwd
+
+
+def _is_stale(run: Run) -> bool:
+    """Wait for the first event, and put it back. A session that does not exist brings no other one."""
+    first = next(run)
+    run._unread(first)
+    return first.is_terminal and isinstance(run.error(), StaleSessionError)
+
+
+def _is_kept(channel: Channel | Turn) -> bool:
+    """Whether the session of a turn can be believed to exist, now that it has ended."""
+    terminal, reducer = channel.terminal, channel.reducer
+    if terminal is None or not reducer.session_id or isinstance(channel.error(terminal), StaleSessionError):
+        return False
+    return terminal.type == RESULT or reducer.has_spoken or channel.exit_code == _OBEYED

@@ -1,0 +1,444 @@
+"""Conversation: the id carried along, dead ids left behind, one turn at a time, and a small dict of it all."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+
+import pytest
+from hosts import Host
+from mirror_stores import Recorder, entry
+from waiting import Background, until
+
+from claude_cli_client import (
+    Client,
+    CLINotFoundError,
+    ConcurrencyError,
+    Conversation,
+    ProcessError,
+    SessionKey,
+    StaleSessionError,
+)
+from claude_cli_client._project_key import project_key
+from claude_cli_client.testing import (
+    SESSION_ID,
+    SimulatedCLI,
+    die_by,
+    exit_with,
+    hang,
+    init,
+    on_term,
+    ready,
+    result,
+    text,
+    tool_use,
+    wait_for,
+)
+
+OTHER = "00000000-0000-4000-8000-000000000002"
+GONE = [
+    result(
+        "", subtype="error_during_execution", is_error=True, session_id=OTHER,
+        errors=[f"No conversation found with session ID: {OTHER}"],
+    )
+]  # fmt: skip
+ANSWER = [init(), text("yes"), result("yes")]
+
+
+def chat(fake, *given, **options):
+    return Client(cli_path=fake.path).conversation(*given, **options)
+
+
+def resumed(fake):
+    """Which session each turn went on with."""
+    return [call.option("--resume") for call in fake.calls]
+
+
+# --- the id
+
+
+def test_the_second_turn_goes_on_with_the_session_of_the_first(play):
+    """By `ask` and by `run`."""
+    fake = play(*ANSWER)
+    conversation = chat(fake)
+    assert conversation.session_id == ""
+    assert conversation.ask("one").result == "yes"
+    assert conversation.session_id == SESSION_ID
+    assert conversation.run("two").result().result == "yes"
+    assert resumed(fake) == [None, SESSION_ID]
+
+
+def test_making_one_starts_nothing(play):
+    """No turn, no process."""
+    fake = play(*ANSWER)
+    chat(fake, OTHER)
+    assert fake.calls == []
+
+
+def test_the_id_is_told_while_the_first_turn_runs(play):
+    """As soon as the CLI has said it: a host that dies should know it."""
+    fake = play(init(), ready("here"), wait_for("end"), *ANSWER[1:])
+    conversation = chat(fake)
+    run = conversation.run("one")
+    next(run)
+    assert conversation.session_id == SESSION_ID
+    assert conversation.to_dict()["session_id"] == SESSION_ID
+    fake.release("end")
+    run.result()
+
+
+def test_a_session_that_changes_its_id(play):
+    """`/clear` gives a new one, and that is the one to go on with."""
+    clear = [init(), init(session_id=OTHER), text("x"), result("x", session_id=OTHER)]
+    fake = play(scripts=[ANSWER, clear, ANSWER])
+    conversation = chat(fake)
+    for prompt in ("one", "/clear", "three"):
+        conversation.ask(prompt)
+    assert resumed(fake) == [None, SESSION_ID, OTHER]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        [exit_with(1)],
+        [init(), die_by(9)],
+        [init(), exit_with(1)],
+        GONE,
+    ],
+    ids=["no start", "killed", "broken", "stale"],
+)
+def test_a_failed_first_turn_leaves_no_dead_id(play, failure):
+    """Before the model has spoken nobody knows whether there is a transcript: the next turn begins anew."""
+    fake = play(scripts=[failure, ANSWER])
+    conversation = chat(fake)
+    with pytest.raises(Exception, match=r".") as caught:
+        conversation.ask("one")
+    assert isinstance(caught.value, (ProcessError, StaleSessionError))
+    assert conversation.session_id == ""
+    conversation.ask("two")
+    assert resumed(fake) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        [init(), text("no"), die_by(9)],
+        [init(), tool_use("Bash", {"command": "ls"}), die_by(9)],
+        [init(), result("no", is_error=True, api_error_status=500)],
+    ],
+    ids=["text", "tool", "result"],
+)
+def test_a_failed_first_turn_that_made_a_session(play, failure):
+    """There is a transcript where the model has spoken or the CLI has said a result: it goes on with it."""
+    fake = play(scripts=[failure, ANSWER])
+    conversation = chat(fake)
+    list(conversation.run("one"))
+    assert conversation.session_id == SESSION_ID
+    conversation.ask("two")
+    assert resumed(fake) == [None, SESSION_ID]
+
+
+@pytest.mark.parametrize(("obeys", "kept"), [(True, SESSION_ID), (False, None)])
+def test_a_cancelled_first_turn(play, graces, obeys, kept):
+    """A CLI that obeys a TERM has written its transcript; one that had to be killed may have none."""
+    graces(term=0.1)
+    steps = [on_term(exit_with(143)) if obeys else on_term(hang()), init(), ready("here"), hang()]
+    fake = play(scripts=[steps, ANSWER])
+    conversation = chat(fake)
+    run = conversation.run("one")
+    fake.wait("here")
+    next(run)
+    run.cancel()
+    list(run)
+    conversation.ask("two")
+    assert resumed(fake) == [None, kept]
+
+
+def test_a_failed_later_turn_keeps_the_id(play):
+    """The session is there whatever becomes of a turn."""
+    fake = play(scripts=[ANSWER, [exit_with(1)], ANSWER])
+    conversation = chat(fake)
+    conversation.ask("one")
+    with pytest.raises(ProcessError):
+        conversation.ask("two")
+    conversation.ask("three")
+    assert resumed(fake) == [None, SESSION_ID, SESSION_ID]
+
+
+def test_a_turn_that_did_not_start(play, tmp_path):
+    """Nothing has happened: the next one may."""
+    conversation = Client(cli_path=tmp_path / "claude").conversation(OTHER)
+    with pytest.raises(CLINotFoundError):
+        conversation.ask("one")
+    assert conversation.session_id == OTHER
+    with pytest.raises(CLINotFoundError):
+        conversation.ask("two")
+
+
+def test_a_turn_that_nobody_reads(play):
+    """Its session counts all the same."""
+    fake = play(*ANSWER)
+    conversation = chat(fake)
+    run = conversation.run("one")
+    until(lambda: run.done)
+    conversation.ask("two")
+    assert resumed(fake) == [None, SESSION_ID]
+
+
+# --- options
+
+
+def test_options(play):
+    """Those of the conversation are for every turn, those of a turn for it alone, the client's below both."""
+    fake = play(*ANSWER)
+    conversation = Client(cli_path=fake.path, model="opus").conversation(max_turns=3, timeout=60)
+    conversation.ask("one", max_turns=5, idle_timeout=5)
+    conversation.ask("two")
+    given = [(call.option("--model"), call.option("--max-turns")) for call in fake.calls]
+    assert given == [("opus", "5"), ("opus", "3")]
+
+
+def test_a_fork_is_made_once(play):
+    """The turns behind the first go on with the copy."""
+    forked = [init(session_id=SESSION_ID), text("x"), result("x")]
+    fake = play(*forked)
+    conversation = chat(fake, OTHER, fork_session=True, resume_session_at="00000000-0000-4000-8000-00000000000a")
+    conversation.ask("one")
+    conversation.ask("two")
+    assert resumed(fake) == [OTHER, SESSION_ID]
+    assert ["--fork-session" in call.argv for call in fake.calls] == [True, False]
+    assert [call.option("--resume-session-at") is None for call in fake.calls] == [False, True]
+
+
+def test_a_fork_that_failed_is_made_again(play):
+    """The first turn did not get as far as a copy."""
+    fake = play(scripts=[[exit_with(1)], ANSWER])
+    conversation = chat(fake, OTHER, fork_session=True)
+    with pytest.raises(ProcessError):
+        conversation.ask("one")
+    conversation.ask("two")
+    assert ["--fork-session" in call.argv for call in fake.calls] == [True, True]
+
+
+def test_the_latest_session(play):
+    """`continue_conversation` is for the first turn; from then on it has an id."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, continue_conversation=True)
+    conversation.ask("one")
+    conversation.ask("two")
+    assert resumed(fake) == [None, SESSION_ID]
+    assert ["--continue" in call.argv for call in fake.calls] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"modell": "x"}, TypeError), ({"max_turns": 0}, ValueError), ({"fork_session": True}, ValueError)],
+)
+def test_wrong_options(options, error):
+    """Told when the conversation is made."""
+    with pytest.raises(error):
+        Client().conversation(**options)
+
+
+def test_the_folder_is_remembered(play, tmp_path, monkeypatch):
+    """All turns are in the one of the first, wherever the program goes."""
+    fake = play(*ANSWER)
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    conversation = chat(fake)
+    conversation.ask("one")
+    monkeypatch.chdir(tmp_path)
+    conversation.ask("two")
+    assert {call.cwd for call in fake.calls} == {str(tmp_path / "a")}
+    assert conversation.to_dict()["cwd"] == str(tmp_path / "a")
+
+
+def test_a_store(play, tmp_path):
+    """The client's: each turn loads what the one before has stored."""
+    fake = play(*ANSWER)
+    store = Recorder()
+    conversation = Client(cli_path=fake.path, store=store).conversation(cwd=tmp_path)
+    conversation.ask("one")
+    key = SessionKey(project_key(str(tmp_path.resolve())), SESSION_ID)
+    store.put(key, entry(1))
+    conversation.ask("two")
+    assert store.asked == [key]
+    assert "claude_cli_client-" in fake.calls[1].env["CLAUDE_CONFIG_DIR"]
+
+
+# --- a session that is gone
+
+
+def test_a_stale_session_is_reported(play):
+    """Each time: nothing is begun anew in silence."""
+    fake = play(*GONE)
+    conversation = chat(fake, OTHER)
+    for _ in range(2):
+        with pytest.raises(StaleSessionError, match=OTHER):
+            conversation.ask("one")
+    assert resumed(fake) == [OTHER, OTHER]
+    assert conversation.restarts == 0
+
+
+@pytest.mark.parametrize("way", ["ask", "run"])
+def test_a_stale_session_is_begun_anew_if_asked_for(play, way, caplog):
+    """Once, and to be seen: it is counted and logged."""
+    fake = play(scripts=[GONE, ANSWER])
+    conversation = chat(fake, OTHER, restart_stale=True)
+    turn = conversation.ask("one") if way == "ask" else conversation.run("one").result()
+    assert turn.result == "yes"
+    assert (conversation.restarts, conversation.session_id) == (1, SESSION_ID)
+    assert [call.prompt for call in fake.calls] == ["one", "one"]
+    assert resumed(fake) == [OTHER, None]
+    assert "begun anew" in caplog.text
+    assert OTHER not in caplog.text
+
+
+def test_a_restart_does_not_repeat_itself(play):
+    """A new session that is called stale is an error, and no loop."""
+    fake = play(*GONE)
+    conversation = chat(fake, OTHER, restart_stale=True)
+    with pytest.raises(StaleSessionError):
+        conversation.ask("one")
+    assert resumed(fake) == [OTHER, None]
+
+
+def test_what_is_not_stale_is_untouched(play):
+    """With `restart_stale` every event of a healthy turn comes, the first one too; another failure is told."""
+    fake = play(scripts=[ANSWER, ANSWER, [exit_with(1)]])
+    conversation = chat(fake, OTHER, restart_stale=True)
+    run = conversation.run("one")
+    assert [event.type for event in run] == ["system", "text", "result"]
+    assert [event.type for event in conversation.run("two")] == ["system", "text", "result"]
+    with pytest.raises(ProcessError):
+        conversation.ask("three")
+    assert conversation.restarts == 0
+
+
+def test_a_fork_of_a_session_that_is_gone(play):
+    """Begun anew there is nothing to copy."""
+    fake = play(scripts=[GONE, ANSWER])
+    conversation = chat(fake, OTHER, restart_stale=True, fork_session=True)
+    assert conversation.ask("one").result == "yes"
+    assert "--fork-session" not in fake.calls[1].argv
+
+
+# --- one turn at a time
+
+
+def test_one_turn_at_a_time(play):
+    """A second one is refused while the first is on, and welcome when it is over."""
+    fake = play(init(), ready("here"), wait_for("end"), *ANSWER[1:])
+    conversation = chat(fake)
+    run = conversation.run("one")
+    fake.wait("here")
+    with pytest.raises(ConcurrencyError, match="one at a time"):
+        conversation.run("two")
+    fake.release("end")
+    for event in run:
+        if event.is_terminal:
+            conversation.ask("two")  # from within the loop: the terminal event is the end
+    assert len(fake.calls) == 2
+
+
+def test_one_start_at_a_time(play):
+    """While a turn waits for its slot, too."""
+    fake = play(init(), wait_for("end"), *ANSWER[1:])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    other = client.run("x")
+    conversation = client.conversation()
+    waiting = Background(conversation.ask, "one")
+    until(lambda: client._pool._line)
+    with pytest.raises(ConcurrencyError, match="being started"):
+        conversation.ask("two")
+    fake.release("end")
+    other.result()
+    assert waiting.result().result == "yes"
+
+
+# --- as a dict
+
+
+def test_to_dict_and_back(play, tmp_path):
+    """Two texts, for a cookie or a column; either way of making it goes on with the session."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, cwd=tmp_path)
+    conversation.ask("one")
+    kept = json.loads(json.dumps(conversation.to_dict()))
+    assert kept == {"session_id": SESSION_ID, "cwd": str(tmp_path)}
+    chat(fake, kept).ask("two")
+    Conversation.from_dict(Client(cli_path=fake.path), kept).ask("three")
+    assert resumed(fake) == [None, SESSION_ID, SESSION_ID]
+    assert {call.cwd for call in fake.calls} == {str(tmp_path)}
+
+
+def test_a_conversation_that_has_not_begun(play, tmp_path):
+    """Has a folder and no session."""
+    conversation = Client().conversation(cwd=tmp_path)
+    assert conversation.to_dict() == {"session_id": None, "cwd": str(tmp_path)}
+    assert Client().conversation(conversation.to_dict()).to_dict() == conversation.to_dict()
+
+
+def test_another_folder_than_the_one_in_the_dict(play, tmp_path):
+    """The option wins."""
+    conversation = Client().conversation({"session_id": OTHER, "cwd": "/not/here"}, cwd=tmp_path)
+    assert conversation.cwd == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        7, ["x"], {"session": OTHER}, {"session_id": "--help"}, {"session_id": "a title"}, {"session_id": 7},
+        {"session_id": OTHER, "cwd": 7}, {"session_id": OTHER, "model": "x"},
+    ],
+)  # fmt: skip
+def test_what_is_no_such_dict(wrong):
+    """A dict may come from outside: an id must be a UUID, and nothing else may be in it."""
+    with pytest.raises(ValueError, match="to_dict"):
+        Client().conversation(wrong)
+
+
+def test_it_cannot_be_pickled():
+    """With a sentence that says what to do."""
+    with pytest.raises(TypeError, match="to_dict"):
+        pickle.dumps(Client().conversation())
+
+
+def test_repr(play):
+    """What it goes on with, and where."""
+    assert repr(Client().conversation(OTHER, cwd="/")) == f"<Conversation session_id={OTHER!r} cwd='/'>"
+
+
+def test_on_the_simulated_cli():
+    """The id that it makes up is carried along."""
+    with SimulatedCLI() as fake:
+        conversation = chat(fake)
+        first, second = conversation.ask("one"), conversation.ask("two")
+        assert first.session_id == second.session_id == conversation.session_id
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_after_a_fork(play):
+    """The child goes on from the last turn that had ended, and does not wait for the parent's."""
+    fake = play(scripts=[ANSWER, [init(session_id=OTHER), ready("here"), hang()], ANSWER])
+    source = """
+import warnings
+warnings.simplefilter("ignore")
+conversation = client.conversation()
+conversation.ask("one")
+run = conversation.run("two")
+next(run)
+hear("go")
+pid = os.fork()
+if not pid:
+    assert conversation.session_id != run.session_id
+    os._exit(0 if conversation.ask("three").result == "yes" else 1)
+say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    with Host(source, fake) as program:
+        fake.wait("here")
+        program.tell("go")
+        program.expect("0")
+        assert program.end() == 0
+    assert resumed(fake) == [None, SESSION_ID, SESSION_ID]
