@@ -324,3 +324,18 @@ def test_unattended(simulated, tmp_path):
     assert [name for name, _ in denied] == ["Bash", "Bash", "AskUserQuestion"]
     assert ["npm publish" in denied[0][1], "curl" in denied[1][1]] == [True, True]
     assert "nobody can answer" in simulated.calls[0].option("--append-system-prompt")
+
+
+def test_resume_elsewhere(simulated, tmp_path):
+    """Three turns of one session on two machines; each but the first is laid out from the store."""
+    done = run("resume_elsewhere", simulated, tmp_path, "First.", "Second.")
+    assert (done.returncode, done.stderr) == (0, "")
+    here, there, again, facts = done.stdout.splitlines()
+    assert here.startswith(f"here:  {SAID}")
+    assert there.startswith(f"there: {SAID}")
+    assert again.startswith(f"here:  {SAID}")
+    session = re.fullmatch(r"session (\S+), 2 turns here, 1 there", facts)[1]
+    homes = [Path(call.env["HOME"]).name for call in simulated.calls]
+    assert homes == ["here", "there", "here"]
+    assert [call.option("--resume") for call in simulated.calls] == [None, session, session]
+    assert ["CLAUDE_CONFIG_DIR" in call.env for call in simulated.calls] == [False, True, True]

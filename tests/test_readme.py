@@ -80,6 +80,8 @@ def test_python_runs(source, line, framework, tmp_path, monkeypatch, capsys):
         return  # run below, where it is installed
     with SimulatedCLI() as cli:
         monkeypatch.setenv("CLAUDE_CLI_PATH", str(cli.path))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
         monkeypatch.chdir(tmp_path)
         space: dict[str, Any] = {"__name__": "readme"}
         exec(code, space)

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -328,3 +330,20 @@ def test_kill_the_host_in_the_middle_of_a_turn(cli: RealCLI):
         assert "my name is Ada" in said
         assert "I live in London" in said
     assert set(uuids(store.entries(key)).values()) == {1}
+
+
+def test_the_example(cli: RealCLI):
+    """`examples/resume_elsewhere.py`, as a person runs it: the second machine's model gets the first one's words."""
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, str(root / "examples" / "resume_elsewhere.py"), "remember 17 [[text: a]]", "and? [[text: b]]"],
+        env={
+            "PATH": os.environ["PATH"], **cli.env, "TMPDIR": str(cli.tmp), "PYTHONPATH": str(root),
+            "CLAUDE_CLI_PATH": cli.path, "CLAUDE_CLI_CLIENT_GUARD": "0",
+        },
+        cwd=cli.cwd, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("here:  a\nthere: b\nhere:  ")
+    assert all("remember 17" in request.user for request in cli.api.requests())
+    assert "and?" in cli.api.last().user
