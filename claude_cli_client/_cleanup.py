@@ -68,6 +68,17 @@ def descendants(pid: int) -> list[Found]:
     return found
 
 
+def has_members(group: int) -> bool:
+    """Whether a process of this group lives; zombies do not."""
+    if not has_proc():
+        return any(int(row[0]) == group and not row[1].startswith("Z") for row in _ps("pgid=,stat=", 2))
+    for pid in _pids():
+        fields = _read(f"{PROC}/{pid}/stat", whole=False).rpartition(b")")[2].split()
+        if len(fields) > 2 and int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
+            return True
+    return False
+
+
 def tools_of(pid: int) -> list[Found]:
     """The descendants; none where the process table cannot be read: out of descriptors, say."""
     try:
@@ -229,16 +240,21 @@ def _parents() -> list[tuple[int, int, str]]:
 
 
 def _parents_by_ps() -> list[tuple[int, int, str]]:
+    return [(int(pid), int(parent), started) for pid, parent, started in _ps("pid=,ppid=,lstart=", 3)]
+
+
+def _ps(columns: str, count: int) -> list[list[str]]:
+    """These columns of the process table, the last of which may hold blanks."""
     import subprocess
 
     try:
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,lstart="], capture_output=True, timeout=2, check=False, text=True
+            ["ps", "-A", "-o", columns], capture_output=True, timeout=2, check=False, text=True
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []  # no `ps`: the group is all that can be reached
-    rows = (line.split(maxsplit=2) for line in listing.splitlines())
-    return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
+    rows = (line.split(maxsplit=count - 1) for line in listing.splitlines())
+    return [row for row in rows if len(row) == count]
 
 
 def _stat(pid: int) -> tuple[int, str] | None:

@@ -30,11 +30,13 @@ from ._lines import LineCutter, Oversize
 from ._parse import parse
 from ._process import KILL, TERM, Process, how_it_ended
 from ._reduce import last_word
+from ._sync import Deadlines
 from .events import Event
 
 EXIT_GRACE: Final = 5.0  # from the result line to the process's own end, which takes 35 ms
 _GONE: Final = 2.0  # from KILL to the leader's end; only a process stuck in the kernel needs more
 _DRAIN: Final = 0.5  # from the leader's end to the end of its pipes, where somebody else holds them
+_AFTER_TERM: Final = 0.002  # the same after a TERM, before it is asked who that is
 _DRAIN_TIME: Final = 0.2  # for what already stands in the pipes: a stranger may write for ever
 _EVENT: Final = 300  # bytes that the smallest event takes, whatever its line
 _BLOCK: Final = 65536  # a pipe's capacity: one read takes all that is there
@@ -72,14 +74,14 @@ class Reader:
         self._reducer = channel.reducer
         self._cutter = LineCutter(launch.max_line_bytes)
         self._produced = 0  # bytes that went to the consumer's queue
-        self._at: dict[str, float] = {}
-        self._next_at = math.inf
+        self._at = Deadlines()
         self._stopping = False
         self._subtype, self._sentence = "process", ""
         self._answered_at = 0.0
         self._killed = False
         self._below: list[_cleanup.Found] = []  # the tools, when the ladder began
         self._exited = False
+        self._group_until = 0.0  # what is left of its group has until then to end
         self._over = False
         self._poller = select.poll()
         self._duplex = launch.duplex
@@ -90,7 +92,7 @@ class Reader:
         """From now on a turn has these limits."""
         limits = (("total", timeout), ("idle", idle), ("start", start))
         now = self._channel.last_line_at = monotonic()
-        self._set(**{name: now + seconds for name, seconds in limits if seconds is not None})
+        self._at.set(**{name: now + seconds for name, seconds in limits if seconds is not None})
 
     def _start(self) -> Process:
         channel, launch = self._channel, self._launch
@@ -144,10 +146,10 @@ class Reader:
         if self._channel.cancelled:  # before there was anything to wake
             self._on_wake()
         while not self._over:
-            wait = min(self._next_at - monotonic(), _POLL_MAX)
+            wait = min(self._at.next - monotonic(), _POLL_MAX)
             for fd, _ in poller.poll(max(0, math.ceil(wait * 1000))):
                 handlers[fd]()
-            if self._next_at <= monotonic():
+            if self._at.next <= monotonic():
                 self._step_down()
 
     def _on_stdout(self) -> None:
@@ -162,19 +164,18 @@ class Reader:
     def _deliver(self, lines: Sequence[bytes | Oversize]) -> None:
         self._channel.last_line_at = monotonic()
         if "start" in self._at:
-            self._unset("start")
+            self._at.unset("start")
         if self._channel.sinks is not None:
             self._channel.sinks.stdout(lines)
         events: list[Event] = []
         size = 0  # of what is kept: of a line that is too long, its head
-        hear = self._hear
         for line in lines:
             if isinstance(line, Oversize):
                 size += len(line.head)
-                events += line.events(hear if self._duplex is not None else None)
+                events += line.events(self._hear if self._duplex is not None else None)
             else:
                 size += max(len(line), _EVENT)
-                events += parse(line, self._channel.odd, hear)
+                events += parse(line, self._channel.odd, self._hear)
         mirror = self._channel.mirror
         if mirror is not None and any(event.type == "result" for event in events):
             mirror.flush()
@@ -195,7 +196,7 @@ class Reader:
             self._channel.events.put((size, passed))
             if self._produced - self._channel.consumed > self._launch.max_buffered_bytes:
                 self._overflow()
-        if self._reducer.answer is not None and not self._stopping and not self._exited:
+        if self._reducer.is_over and not self._stopping and not self._exited:
             self._answered()
 
     def _answered(self) -> None:
@@ -208,21 +209,21 @@ class Reader:
         wait = self._launch.background_timeout
         if wait is None:
             if first:
-                self._unset("total", "idle")  # the turn is over: what is left to bound is the exit
+                self._at.unset("total", "idle")  # the turn is over: what is left to bound is the exit
                 self._let_end()
             return
         if self._reducer.working:
-            self._set(exit=self._answered_at + wait)
+            self._at.set(exit=self._answered_at + wait)
         elif self._reducer.in_result:
             self._let_end()  # the last of its turns is over, and no task that could begin another
         else:
-            self._set(exit=min(self._answered_at + wait, now + EXIT_GRACE))
+            self._at.set(exit=min(self._answered_at + wait, now + EXIT_GRACE))
 
     def _let_end(self) -> None:
         """The turn and its tasks are over: close stdin where it is open, and give the process time."""
         if self._duplex is not None:
             self._duplex.close_input()
-        self._set(exit=monotonic() + EXIT_GRACE)
+        self._at.set(exit=monotonic() + EXIT_GRACE)
 
     def _on_stderr(self) -> None:
         block = os.read(self._process.stderr, _BLOCK)
@@ -241,7 +242,7 @@ class Reader:
             self._over = self._pipes_ended()
         elif is_stdout and not self._stopping and "exit" not in self._at:
             # Nothing more can come; a healthy CLI ends now.
-            self._set(exit=monotonic() + EXIT_GRACE)
+            self._at.set(exit=monotonic() + EXIT_GRACE)
 
     def _pipes_ended(self) -> bool:
         return self._process.stdout < 0 and self._process.stderr < 0
@@ -258,7 +259,7 @@ class Reader:
             return
         if self._answered_at and self._launch.background_timeout is None and not self._channel.hard:
             # The turn is over and the process about to end: TERM would cost the end of the transcript.
-            self._set(exit=min(self._at.get("exit", math.inf), monotonic() + self._channel.grace))
+            self._at.set(exit=min(self._at.get("exit", math.inf), monotonic() + self._channel.grace))
             return
         self._stop("cancelled", "the turn was cancelled")
         if self._channel.hard:
@@ -269,31 +270,16 @@ class Reader:
         if self._process.exit_fd is not None:
             self._poller.unregister(self._process.exit_fd)
         self._exited = True
+        self._group_until = self._at.get("kill", 0.0)
         self._at.clear()
-        if self._stopping:
-            # What of its group got over the TERM may hold the pipes.
-            self._process.signal_group(KILL)
-        self._set(drain=monotonic() + (0.0 if self._stopping else _DRAIN))
+        self._at.set(drain=monotonic() + (_AFTER_TERM if self._stopping else _DRAIN))
         self._over = self._pipes_ended()
 
     # --- deadlines and the ladder -----------------------------------------------------------------
 
-    def _set(self, **deadlines: float) -> None:
-        self._at.update(deadlines)
-        self._next_at = min(self._at.values(), default=math.inf)
-
-    def _unset(self, *names: str) -> None:
-        for name in names:
-            self._at.pop(name, None)
-        self._set()
-
     def _step_down(self) -> None:
-        now = monotonic()
-        for name, at in list(self._at.items()):
-            if at <= now and self._at.get(name) == at:
-                del self._at[name]
-                self.actions[name](self)
-        self._set()
+        for name in self._at.due(monotonic()):
+            self.actions[name](self)
 
     def _limit(self, kind: str, subtype: str, seconds: float | None, remark: str) -> None:
         self._channel.limit = seconds or 0.0
@@ -313,7 +299,7 @@ class Reader:
             since = monotonic() if self._duplex.is_answering else max(since, self._duplex.answered_at)
         due = since + idle
         if due > monotonic():  # lines came since this deadline was set
-            self._at["idle"] = due
+            self._at.set(idle=due)
         else:
             remark = f"no line for {idle:g} s; change it with idle_timeout="
             self._limit("the idle", "idle_timeout", idle, remark)
@@ -340,7 +326,7 @@ class Reader:
         self._subtype, self._sentence = subtype, sentence
         if self._exited:
             self._at.clear()
-            self._set(drain=monotonic())
+            self._at.set(drain=monotonic())
             return
         self._at.clear()
         if self._duplex is not None:
@@ -348,21 +334,36 @@ class Reader:
         # Now, while the parent links are there: what the CLI leaves behind when it ends has lost them.
         self._below = _cleanup.tools_of(self._process.pid)
         self._process.signal_group(TERM)
-        self._set(kill=monotonic() + self._channel.grace)
+        self._at.set(kill=monotonic() + self._channel.grace)
 
     def _kill(self) -> None:
         """TERM was not enough. First find the tools: without their parent the links are gone."""
+        if self._exited:  # its group gets it at the end
+            self._group_until = 0.0
+            self._at.set(drain=monotonic())
         if self._exited or self._killed:
             return
         self._killed = True
-        self._unset("kill")
+        self._at.unset("kill")
         self._below += _cleanup.tools_of(self._process.pid)
         self._process.signal_group(KILL)
         _cleanup.kill(self._below)
-        self._set(gone=monotonic() + _GONE)
+        self._at.set(gone=monotonic() + _GONE)
+
+    def _drained(self) -> None:
+        """The leader is dead, and somebody holds its pipes.
+
+        After a TERM that may be the CLI itself, behind a wrapper (`sh`, `bwrap`) that died at once: it
+        has the leader's grace, for its tools and the end of its transcript.
+        """
+        until, self._group_until = self._group_until, 0.0
+        if until > monotonic() and _cleanup.has_members(self._process.pid):
+            self._at.set(drain=until)
+        else:
+            self._over = True
 
     def _give_up(self) -> None:
-        """KILL did not end the leader (it hangs in the kernel), or somebody else holds its pipes."""
+        """KILL did not end the leader: it hangs in the kernel."""
         self._over = True
 
     # --- the end ------------------------------------------------------------------------------------
@@ -383,7 +384,6 @@ class Reader:
     def _end_process(self) -> None:
         self._process.signal_group(KILL)  # MCP servers, and what a wrapper left
         _cleanup.kill(self._below)
-        # Without an answer nobody says that the CLI has ended its tools: it may have been killed.
         if self._stopping or not self._ended_well() or self._launch.kill_leftovers:
             _cleanup.sweep(self._launch.run_id)
 
@@ -446,5 +446,5 @@ Reader.actions = {
     "exit": Reader._on_lingering,
     "kill": Reader._kill,
     "gone": Reader._give_up,
-    "drain": Reader._give_up,
+    "drain": Reader._drained,
 }

@@ -47,6 +47,7 @@ class Reducer:
         self.resets_at: float | None = None
         self.last_retry: Event | None = None
         self.oversize: Event | None = None  # the last one; it may have been the result
+        self._completed = False  # the CLI is done with our prompt
         self.open_tasks: set[str] = set()
         self._in_turn = False
         self.in_result = False  # the last thing that happened was the end of a turn
@@ -70,6 +71,11 @@ class Reducer:
     def working(self) -> bool:
         """Whether something is going on: a turn (also one that a task's end began), or a task."""
         return self._in_turn or bool(self.open_tasks)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn is: its answer is there, or is lost and will not come."""
+        return self.answer is not None or self._completed
 
     def lost_line(self, limit: int) -> str:
         """To be added to the sentence of a turn without a result: a line that may have been it."""
@@ -181,6 +187,14 @@ class Reducer:
         self.resets_at = None if event.rate_limit_status.startswith("allowed") else event.resets_at
         return event
 
+    def _lifecycle(self, event: Event) -> Event:
+        # "completed" stands behind the result: if that is not here, its line was lost.
+        named = event.data.get("command_uuid")
+        if event.data.get("state") == "completed" and named == (self._prompt_uuid or named):
+            self._completed = self.in_result = True
+            self._in_turn = False
+        return event
+
     def _oversize(self, event: Event) -> Event:
         self.oversize = event
         return event
@@ -226,5 +240,6 @@ _NOTES = {
     "retry": Reducer._retry,
     "rate_limit": Reducer._rate_limit,
     "oversize": Reducer._oversize,
+    "command_lifecycle": Reducer._lifecycle,
     "result": Reducer._result,
 }

@@ -14,6 +14,7 @@ Other threads hand it turns by `SessionChannel.turns` and the wake-up.
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -108,7 +109,7 @@ class SessionReader(Reader):
             self._begin_close(closing)
         elif closing is not None and closing < self._close_grace and "exit" in self._at:  # somebody has less time
             self._close_grace = closing
-            self._set(exit=min(self._at["exit"], monotonic() + closing))
+            self._at.set(exit=min(self._at.get("exit", math.inf), monotonic() + closing))
         if self._channel.cancelled:
             self._stop("cancelled", "the session was closed")
             if self._channel.hard:
@@ -142,7 +143,7 @@ class SessionReader(Reader):
             self._stop_turn(self._turn, "cancelled", "the session was closed")
         self._duplex.release()
         self._duplex.close_input()
-        self._set(exit=monotonic() + grace)
+        self._at.set(exit=monotonic() + grace)
 
     # --- what the CLI says
 
@@ -188,8 +189,8 @@ class SessionReader(Reader):
         ]
         if "cancelled" in states or ("completed" in states and turn.reducer.answer is not None):
             self._end_turn()
-        elif turn.reducer.answer is not None and "settle" not in self._at:
-            self._set(settle=monotonic() + _SETTLE)
+        elif turn.reducer.is_over and "settle" not in self._at:
+            self._at.set(settle=monotonic() + _SETTLE)
 
     # --- the end of a turn
 
@@ -216,8 +217,8 @@ class SessionReader(Reader):
             return
         turn.stopped = (subtype, sentence)
         self._cut_short = self._cut_short or bool(subtype)
-        self._unset("total", "idle")
-        self._set(interrupt=monotonic() + _INTERRUPT_GRACE)
+        self._at.unset("total", "idle")
+        self._at.set(interrupt=monotonic() + _INTERRUPT_GRACE)
         assert self._duplex is not None
         self._duplex.release()  # callbacks first: the CLI waits for them
         if not told:
@@ -238,7 +239,7 @@ class SessionReader(Reader):
 
     def _end_turn(self) -> None:
         """The CLI is done with the turn. Its end is told when the store has it, or has had its time."""
-        self._unset("total", "idle", "settle", "interrupt")
+        self._at.unset("total", "idle", "settle", "interrupt")
         if not self._is_held():
             self._tell_end()
 
@@ -255,17 +256,18 @@ class SessionReader(Reader):
         due = self._at.get("store", monotonic() + _channel.STORE_GRACE)
         if turn.cancelled or self._closed_input:
             due = min(due, monotonic() + self._channel.grace)
-        self._set(store=due)
+        self._at.set(store=due)
         return True
 
     def _tell_end(self) -> None:
-        self._unset("store")
+        self._at.unset("store")
         mirror = self._channel.mirror
         if mirror is not None:
             self._tell(mirror.report(self._channel.folder.stays, waiting=True))
         turn, self._turn = self._turn, None
         if turn is not None:
-            subtype, sentence = turn.stopped or ("process", "the turn ended without a result")
+            lost = f"the turn ended without a result{turn.reducer.lost_line(self._launch.max_line_bytes)}"
+            subtype, sentence = turn.stopped or ("process", lost)
             self._close_turn(turn, subtype, sentence)
         self._take_turns()
 

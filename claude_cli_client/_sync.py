@@ -7,11 +7,13 @@ held, and then nothing ends.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 from . import _fork
@@ -42,6 +44,40 @@ class Deadline:
 
     def is_over(self) -> bool:
         return self.left() == 0.0
+
+
+class Deadlines:
+    """Those of a loop, by name. Of one thread."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self.next = math.inf  # the earliest
+
+    def set(self, **deadlines: float) -> None:
+        self._at.update(deadlines)
+        self.next = min(self._at.values(), default=math.inf)
+
+    def unset(self, *names: str) -> None:
+        for name in names:
+            self._at.pop(name, None)
+        self.set()
+
+    def clear(self) -> None:
+        self._at.clear()
+        self.set()
+
+    def get(self, name: str, default: float) -> float:
+        return self._at.get(name, default)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._at
+
+    def due(self, now: float) -> Iterator[str]:
+        """Take out those that are over, one by one: what is done for one may set or unset others."""
+        for name, at in list(self._at.items()):
+            if at <= now and self._at.get(name) == at:
+                self.unset(name)
+                yield name
 
 
 def take(items: queue.SimpleQueue[_T], deadline: Deadline) -> _T:

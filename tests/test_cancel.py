@@ -489,3 +489,68 @@ def test_stdout_closed_by_the_cli_and_held_by_nobody(play):
     with pytest.raises(ProcessError) as caught:
         run.result()
     assert caught.value.exit_code == 5
+
+
+# --- a wrapper around the CLI
+
+
+@pytest.fixture
+def wrapped(play, tmp_path):
+    """`wrapped(*steps)`: a fake CLI, and the path of a shell script that runs it without `exec`."""
+
+    def make(*steps):
+        fake = play(*steps)
+        script = tmp_path / "claude"
+        script.write_text(f'#!/bin/sh\n{fake.path} "$@"\n')
+        script.chmod(0o755)
+        return fake, str(script)
+
+    return make
+
+
+def test_a_wrapper_that_dies_at_once_does_not_cost_the_cli_its_grace(wrapped, graces):
+    """`sh` is gone with the TERM, and the CLI behind it still writes the end of its transcript: no KILL so early."""
+    graces(term=1000)
+    fake, script = wrapped(init(), ignore_term(), ready("on"), wait_for("go"), ready("wrote its end"), exit_with(0))
+    run = Client(cli_path=script).run("p")
+    fake.wait("on")
+    run.cancel()
+    until(lambda: run._channel.pid and not is_running(run.pid))
+    fake.release("go")
+    fake.wait("wrote its end")
+    with pytest.raises(TurnCancelled):
+        run.result()
+    until_gone(fake)
+
+
+def test_the_grace_behind_a_wrapper_ends(wrapped, graces):
+    """A CLI that does not want to end is killed when the time is over, as without a wrapper."""
+    graces(term=0.2)
+    fake, script = wrapped(init(), ignore_term(), ready("on"), hang())
+    run = Client(cli_path=script).run("p")
+    fake.wait("on")
+    run.close()
+    until_gone(fake)
+
+
+def test_a_second_ctrl_c_behind_a_wrapper(wrapped, graces):
+    """It does not wait for the grace."""
+    graces(term=1000)
+    fake, script = wrapped(init(), ignore_term(), ready("on"), hang())
+    run = Client(cli_path=script).run("p")
+    fake.wait("on")
+    run.cancel()
+    until(lambda: not is_running(run.pid))
+    run._channel.cancel(hard=True)
+    run.close()
+    until_gone(fake)
+
+
+def test_tools_that_hold_the_pipes_do_not_hold_up_the_end(play, graces):
+    """The CLI itself is dead, and what holds its pipes is in a session of its own: that gets no grace."""
+    graces(term=1000)
+    fake = play(init(), start_child("session", ignore_term=True), ready("on"), hang())
+    run = Client(cli_path=fake.path).run("p")
+    fake.wait("on")
+    run.close()
+    until_gone(fake)

@@ -17,6 +17,7 @@ from claude_cli_client import (
     HookMatcher,
     HookReply,
     InvalidRequestError,
+    ProcessError,
     Session,
     UnfinishedTurnError,
 )
@@ -523,3 +524,21 @@ def test_an_elicitation(cli: RealCLI):
     assert asked.requested_schema["properties"]["colour"]
     assert answered.action == "cancel"
     assert "cancel" in cli.api.last().results[0]
+
+
+@pytest.mark.parametrize("kind", ["hook", "permission"])
+def test_a_question_that_is_too_long(cli: RealCLI, kind: str):
+    """A line above `max_line_bytes` asks for leave: it is refused, the file is not written, and the turn goes on.
+
+    Its result repeats the refused input and is too long as well: the turn ends all the same, and says so.
+    """
+    heard = Heard(True)
+    path = cli.cwd / "long.txt"
+    prompt = f"go {tool('Write', file_path=str(path), content='x' * 150_000)}"
+    given: dict[str, Any] = {"hooks": {"PreToolUse": heard}} if kind == "hook" else {"can_use_tool": heard}
+    with pytest.raises(ProcessError, match="max_line_bytes"):
+        cli.ask(prompt, max_line_bytes=100_000, idle_timeout=30, **given)
+    assert not path.exists()
+    assert not heard.calls
+    (told,) = cli.api.last().results
+    assert ("the call was not made" if kind == "hook" else "max_line_bytes") in told
