@@ -18,7 +18,7 @@ from ._pool import Pool, Slot
 from .errors import ClaudeError
 from .events import Event
 from .options import DEFAULTS
-from .run import Run
+from .run import Run, answer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,17 +131,7 @@ class Client:
         `RunOptions`.
         """
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
-        run = self._start(prompt, given={**limits, **options})
-        try:
-            answer = run.result()
-        except KeyboardInterrupt:
-            run.cancel()  # and out at once: the exit hook waits for its end
-            raise
-        except BaseException:
-            run.close()
-            raise
-        run.close()
-        return answer
+        return answer_of(self._start(prompt, given={**limits, **options}))
 
     @overload
     def map(

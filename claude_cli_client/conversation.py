@@ -25,7 +25,7 @@ from ._channel import Channel
 from ._checks import is_uuid
 from .errors import ConcurrencyError, StaleSessionError
 from .events import RESULT, Event
-from .run import Run
+from .run import Run, answer_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -116,8 +116,7 @@ class Conversation:
         A session that does not exist (any more) is a `StaleSessionError`, each time: only
         `restart_stale` begins anew, without the history.
         """
-        with self.run(prompt, **options) as run:
-            return run.result()
+        return answer_of(self.run(prompt, **options))
 
     def _start(self, prompt: Any, options: Mapping[str, Any]) -> Run:
         self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes

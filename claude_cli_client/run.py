@@ -274,6 +274,24 @@ class Run(Iterator[Event]):
         )
 
 
+def answer_of(run: Run) -> Event:
+    """What `ask` gives: the result. Nothing of the turn is left when it returns or raises.
+
+    But after Ctrl-C, which must come out at once: then the turn ends behind it, and the exit hook
+    waits for that.
+    """
+    try:
+        answer = run.result()
+    except KeyboardInterrupt:
+        run.cancel()
+        raise
+    except BaseException:
+        run.close()
+        raise
+    run.close()
+    return answer
+
+
 class TextIterator(Iterator[str]):
     """Pieces of the answer's text. `close()` ends the run, as closing a generator would."""
 

@@ -21,7 +21,7 @@ from ._turn import Turn
 from .client import _IDLE_TIMEOUT, _TIMEOUT, _Given
 from .errors import ConcurrencyError, SessionClosedError
 from .events import Event
-from .run import Run
+from .run import Run, answer_of
 
 if TYPE_CHECKING:
     from ._pool import Pool
@@ -80,7 +80,8 @@ class Session:
         self._await_unwanted()
         with self._lock:
             current = self._turn() if self._turn is not None else None
-            if current is not None and not current.has_ended:
+            # The terminal event comes an instant before `has_ended`, and who has it may go on.
+            if current is not None and current.terminal is None and not current.has_ended:
                 raise ConcurrencyError("a turn of this session is on: one at a time")
             self._turn = ref(turn)
         run = Run(turn)  # first: if Ctrl-C comes before it is returned, its end cancels the turn
@@ -102,17 +103,7 @@ class Session:
         idle_timeout: float | None = _IDLE_TIMEOUT,
     ) -> Event:
         """Run a turn to its end; the result event. Raises a `TurnError` for one without an answer."""
-        run = self.run(prompt, timeout=timeout, idle_timeout=idle_timeout)
-        try:
-            answer = run.result()
-        except KeyboardInterrupt:
-            run.cancel()  # and out at once: the turn is interrupted while you go on
-            raise
-        except BaseException:
-            run.close()
-            raise
-        run.close()
-        return answer
+        return answer_of(self.run(prompt, timeout=timeout, idle_timeout=idle_timeout))
 
     def map(
         self,

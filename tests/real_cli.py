@@ -364,6 +364,7 @@ else:
         root = Path(tempfile.mkdtemp(prefix="real-")).resolve()
         world = RealCLI(real_cli_path, root, API(f"{messages_api}/t/{next(_numbers)}"))
         monkeypatch.setattr(tempfile, "tempdir", str(world.ours))
+        monkeypatch.setenv("TMPDIR", str(world.ours))  # where the library itself looks
         try:
             yield world
         finally:

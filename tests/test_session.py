@@ -29,7 +29,9 @@ from claude_cli_client import (
     TurnCancelled,
     TurnTimeout,
     _session_reader,
+    _turn,
 )
+from claude_cli_client._sync import Latch
 from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
     ask_permission,
@@ -1332,3 +1334,20 @@ def test_a_fault_in_the_totals_of_a_turn(live, monkeypatch, caplog):
     until(lambda: "while ending a turn: MemoryError" in caplog.text)
     assert "the prompt" not in caplog.text
     caplog.clear()
+
+
+def test_a_prompt_right_behind_the_terminal_event(live, monkeypatch):
+    """Who has the last event of a turn may go on, also in the instant before the turn counts as ended."""
+    go = threading.Event()
+
+    class Late(Latch):
+        def open(self):
+            go.wait(DEADLINE)
+            super().open()
+
+    _, session = live(turn(), turn())
+    monkeypatch.setattr(_turn, "Latch", Late)
+    assert list(session.run("a"))[-1].result == "done"
+    second = session.run("b")
+    go.set()
+    assert second.result().result == "done"
