@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Launch
-from ._checks import as_text, check_prompt, is_path, is_uuid
+from ._checks import as_text, check_prompt, is_uuid
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import CONFIG, PrivateFolder
 from ._merge import merge_with, misnamed, needs_temporary_config, setting, shadow, streams
-from ._objects import is_json_text
+from ._named_files import find_named
 from .discovery import locate
 
 if TYPE_CHECKING:
@@ -69,15 +69,12 @@ def _launch(
     storing: Storing | None,
 ) -> Launch:
     options.update(streaming=duplex is not None, mirrored=storing is not None)
-    cwd = _folder(options.get("cwd"))
-    _find_files(options, cwd)
+    find_named(options)
+    cwd = options.get("cwd")
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
     arguments = build_argv(options)
     sink = options.get("line_sink")
-    options["cwd"] = cwd
-    if options.get("config_dir") is not None:
-        options["config_dir"] = os.path.abspath(as_text(options["config_dir"]))
     _warn_of_surprises(options)
     run_id = os.urandom(16).hex()
     restore = None if storing is None else _restore(options, storing, cwd)
@@ -120,7 +117,7 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
     if temporary or restored:
         config = folder.subfolder(CONFIG)
         if restore is not None and restored:
-            restore.write(config, found, _here(options["cwd"]), isolated=temporary)
+            restore.write(config, found, _here(options.get("cwd")), isolated=temporary)
         found[CONFIG_DIR] = config
     return found
 
@@ -168,12 +165,6 @@ def _here(cwd: str | None) -> str:
         raise ValueError(f"the working directory is gone ({error}), and a store needs it: give cwd=") from error
 
 
-def _folder(cwd: Any) -> str | None:
-    if cwd is not None and not os.path.isdir(cwd):
-        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
-    return None if cwd is None else os.path.abspath(as_text(cwd))
-
-
 def _stream(options: Mapping[str, Any], content: str | Sequence[Mapping[str, Any]]) -> Duplex:
     from ._stream import open_stream
 
@@ -187,24 +178,6 @@ def environment(options: Mapping[str, Any], run_id: str = "") -> dict[str, str]:
             return build_env(options, dict(os.environ), run_id)
         except (KeyError, RuntimeError):  # another thread changed it in the middle of the copy
             continue
-
-
-def _find_files(options: Mapping[str, Any], cwd: str | None) -> None:
-    """What is named must be there: the CLI would end with words of its own, or pass over it."""
-    if options.get("command_prefix"):
-        return  # then it is looked for behind the border
-    for name in ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt"):
-        value = options.get(name)
-        named = is_path(value) or (name in _PATHS_AS_TEXT and isinstance(value, str) and not is_json_text(value))
-        if named and not os.path.exists(os.path.join(cwd or "", as_text(value))):
-            raise ValueError(f"{name} names a file that does not exist: {as_text(value)!r}")
-    for path in map(as_text, options.get("plugin_dirs") or ()):
-        if not os.path.exists(os.path.join(cwd or "", path)):
-            raise ValueError(f"plugin_dirs names what does not exist: {path!r}")
-
-
-# Where a text that is no JSON is a path.
-_PATHS_AS_TEXT = ("settings", "mcp_servers", "agents")
 
 
 def _argument(part: Argument, folder: PrivateFolder) -> str:

@@ -245,7 +245,7 @@ class Session:
         Bounded by the time that an interrupted turn has, and the ladder behind it.
         """
         current = self._turn() if self._turn is not None else None
-        if current is not None and (current.cancelled or current.interrupted):
+        if current is not None and current.terminal is None and (current.cancelled or current.interrupted):
             current.wait(current.end_bound)
             self._refuse_if_closed()
 

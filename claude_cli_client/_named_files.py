@@ -1,0 +1,141 @@
+"""What options name on this disk: paths with `~`, folders and files that must be there, settings.
+
+Looked at before anything starts: the CLI would end with words of its own, make a folder called `~`,
+or pass over it in silence. The last is worst for settings: where one thing in them is wrong, the CLI
+drops the whole file, with every rule that denies something. So their text, and the shape of what is
+commonly in them, are checked here, in a file as well as in a dict.
+
+Behind a `command_prefix` only `cwd` is looked at, in which the prefix runs: the CLI's disk may be another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ._checks import as_text, is_path
+from ._objects import is_json_text
+
+_FILES: Final = ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt")
+# Where a text that is no JSON is a path.
+_PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")
+_PATHS: Final = ("cwd", "config_dir", "debug_file")
+_LISTS_OF_PATHS: Final = ("add_dirs", "plugin_dirs")
+
+
+def find_named(options: dict[str, Any]) -> None:
+    """Complete the paths among these options. Raises ValueError for what is not as it must be."""
+    here = not options.get("command_prefix")
+    if here:
+        _expand(options)
+    cwd = options.get("cwd")
+    if cwd is not None and not os.path.isdir(cwd):
+        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
+    for name in ("cwd", "config_dir"):
+        if options.get(name) is not None:
+            options[name] = _absolute(name, as_text(options[name]))
+    if here:
+        _find(options, options["cwd"] if cwd is not None else "")
+
+
+def _find(options: Mapping[str, Any], cwd: str) -> None:
+    for name, value in ((name, options.get(name)) for name in _FILES):
+        if _names_a_file(name, value) and not os.path.exists(os.path.join(cwd, as_text(value))):
+            raise ValueError(f"{name} names a file that does not exist: {as_text(value)!r}")
+    for path in map(as_text, options.get("plugin_dirs") or ()):
+        if not os.path.exists(os.path.join(cwd, path)):
+            raise ValueError(f"plugin_dirs names what does not exist: {path!r}")
+    _check_settings(options.get("settings"), cwd)
+
+
+def _names_a_file(name: str, value: Any) -> bool:
+    return is_path(value) or (name in _PATHS_AS_TEXT and isinstance(value, str) and not is_json_text(value))
+
+
+# --- paths
+
+
+def _expand(options: dict[str, Any]) -> None:
+    """`~`, which only a shell expands. A text that may be JSON or a prompt is left alone."""
+    for name in (*_PATHS, *(name for name in _FILES if _names_a_file(name, options.get(name)))):
+        if options.get(name) is not None:
+            options[name] = _home(name, as_text(options[name]))
+    for name in _LISTS_OF_PATHS:
+        if options.get(name) is not None:
+            options[name] = [_home(name, as_text(path)) for path in options[name]]
+
+
+def _home(name: str, path: str) -> str:
+    if not path.startswith("~"):
+        return path
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise ValueError(f"{name} begins with {path.partition('/')[0]}, and nobody knows where that is: {path!r}")
+    return expanded
+
+
+def _absolute(name: str, path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except OSError as error:  # a deploy that replaced the folder we run in
+        raise ValueError(f"{name} is relative, and the working directory is gone: {path!r}") from error
+
+
+# --- settings
+
+
+def _check_settings(settings: Any, cwd: str) -> None:
+    if settings is None:
+        return
+    if isinstance(settings, Mapping):
+        _check_shape("settings", settings)
+    elif _names_a_file("settings", settings):
+        path = as_text(settings)
+        _check_shape(f"settings in {path!r}", _read(os.path.join(cwd, path)))
+    elif isinstance(settings, str):
+        _check_shape("settings", json.loads(settings))  # which has been looked at: it is JSON
+
+
+def _read(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return json.load(file)
+    except OSError as error:
+        raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
+        raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def _is_lists_by_name(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, (list, tuple)) for item in value.values())
+
+
+_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
+# Path in the settings -> what the CLI takes there, else it drops the whole file (seen with 2.1.332).
+_SHAPES: Final[tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...]] = (
+    (("permissions",), lambda value: isinstance(value, Mapping), "an object"),
+    (("permissions", "allow"), _is_texts, "a list of rules"),
+    (("permissions", "deny"), _is_texts, "a list of rules"),
+    (("permissions", "ask"), _is_texts, "a list of rules"),
+    (("permissions", "additionalDirectories"), _is_texts, "a list of paths"),
+    (("permissions", "defaultMode"), lambda value: value in _MODES, f"one of {', '.join(_MODES)}"),
+    (("hooks",), _is_lists_by_name, "an object of lists"),
+    (("model",), lambda value: isinstance(value, str), "a text"),
+)
+
+
+def _check_shape(what: str, settings: Any) -> None:
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{what} must be a JSON object")
+    for keys, fits, must in _SHAPES:
+        value: Any = settings
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None and not fits(value):
+            raise ValueError(f"{what}: {'.'.join(keys)} must be {must}, else the CLI drops all of these settings")

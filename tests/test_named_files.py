@@ -1,0 +1,126 @@
+"""Paths and files that options name: complete, there, and settings of which nothing is dropped in silence."""
+
+import json
+import os
+
+import pytest
+
+from claude_cli_client import Client
+from claude_cli_client.testing import init, result
+
+TURN = [init(), result("1")]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_tilde_is_the_home(play, home):
+    """In every option that is a path. Left as it is, the CLI would make a folder of that name."""
+    for name in ("plugin", "more", "work"):
+        (home / name).mkdir()
+    (home / "s.json").write_text("{}")
+    fake = play(*TURN)
+    Client(cli_path=fake.path, config_dir="~/config", cwd="~/work").ask(
+        "p", plugin_dirs=["~/plugin"], add_dirs=["~/more"], debug_file="~/log", settings="~/s.json"
+    )
+    (call,) = fake.calls
+    assert call.env["CLAUDE_CONFIG_DIR"] == f"{home}/config"
+    assert call.cwd == f"{home}/work"
+    for flag in (f"--plugin-dir={home}/plugin", f"--add-dir={home}/more", f"--debug-file={home}/log"):
+        assert flag in call.argv
+    assert f"--settings={home}/s.json" in call.argv
+
+
+def test_a_tilde_of_nobody(play):
+    """Nobody is called so: told before anything starts."""
+    fake = play(*TURN)
+    with pytest.raises(ValueError, match="config_dir begins with ~nobody-here"):
+        Client(cli_path=fake.path).run("p", config_dir="~nobody-here/x")
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("name", ["cwd", "config_dir"])
+def test_a_working_directory_that_is_gone(play, tmp_path, monkeypatch, name):
+    """A deploy that replaced the folder: a relative path is a ValueError that says so, an absolute one works."""
+    fake = play(*TURN)
+    gone, here = tmp_path / "gone", os.getcwd()
+    gone.mkdir()
+    os.chdir(gone)
+    try:
+        gone.rmdir()
+        if name == "config_dir":  # a relative `cwd` is just not there
+            with pytest.raises(ValueError, match="working directory is gone"):
+                Client(cli_path=fake.path).run("p", config_dir="x")
+        else:
+            with pytest.raises(ValueError, match="must be an existing directory"):
+                Client(cli_path=fake.path).run("p", cwd="x")
+        assert Client(cli_path=fake.path).ask("p", **{name: str(tmp_path)}).result == "1"
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"permissions":{"deny":["Bash"],}}', "", "no json", "[1]", '"text"', "\xff", "[" * 100_000]
+)
+def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
+    """With it the rules that deny something would be gone, and nobody would say so."""
+    path = tmp_path / "bad.json"
+    path.write_text(content, "latin-1")
+    fake = play(*TURN)
+    with pytest.raises(ValueError, match="settings"):
+        Client(cli_path=fake.path).run("p", settings=path)
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("way", ["dict", "text", "file"])
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"permissions": []}, "permissions"),
+        ({"permissions": {"deny": "Bash"}}, r"permissions\.deny"),
+        ({"permissions": {"allow": [1]}}, r"permissions\.allow"),
+        ({"permissions": {"ask": {}}}, r"permissions\.ask"),
+        ({"permissions": {"additionalDirectories": "x"}}, r"permissions\.additionalDirectories"),
+        ({"permissions": {"defaultMode": "bogus"}}, r"permissions\.defaultMode"),
+        ({"hooks": {"PreToolUse": "x"}}, "hooks"),
+        ({"model": 5}, "model"),
+    ],
+)
+def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
+    """One wrong field, and the CLI drops all of them: told before anything starts, wherever they stand."""
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(settings))
+    fake = play(*TURN)
+    given = {"dict": settings, "text": json.dumps(settings), "file": path}[way]
+    with pytest.raises(ValueError, match=f"{where} must be"):
+        Client(cli_path=fake.path).run("p", settings=given)
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"permissions": {"allow": ["Read"], "deny": [], "ask": ["Bash(rm *)"], "defaultMode": "plan"}},
+        {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, "model": "opus"},
+        {"permissions": None, "unknown": {"anything": 1}},
+    ],
+)
+def test_settings_that_are_right(play, tmp_path, settings):
+    """What is known passes, and what is not known too; with a byte order mark."""
+    path = tmp_path / "s.json"
+    path.write_text("\ufeff" + json.dumps(settings), "utf-8")
+    fake = play(*TURN)
+    assert Client(cli_path=fake.path).ask("p", settings=path).result == "1"
+    assert Client(cli_path=fake.path).ask("p", settings=settings).result == "1"
+
+
+def test_behind_a_command_prefix_nothing_is_looked_for(play, tmp_path):
+    """Its disk may be another one."""
+    fake = play(*TURN)
+    client = Client(cli_path=fake.path, command_prefix=["/usr/bin/env"])
+    assert client.ask("p", plugin_dirs=["~/there"], settings=tmp_path / "there.json").result == "1"
+    assert "--plugin-dir=~/there" in fake.calls[0].argv
