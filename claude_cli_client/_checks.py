@@ -38,7 +38,7 @@ _UUID: Final = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 # Names of built-in tools, only to catch a wrong case ("bash"), which the CLI ignores. Not a list
 # of what exists: a name that is not here is passed on.
-_TOOLS: Final = (
+TOOLS: Final = (
     "Agent", "AskUserQuestion", "Bash", "Edit", "Glob", "Grep", "LSP", "Monitor", "MultiEdit", "NotebookEdit",
     "PowerShell", "Read", "Skill", "Task", "TodoWrite", "ToolSearch", "WebFetch", "WebSearch", "Write",
 )  # fmt: skip
@@ -362,7 +362,7 @@ def tool_name(name: str, value: Any) -> None:
 
 
 def _tool_case(name: str, tool: str) -> None:
-    known = {known.lower(): known for known in _TOOLS}.get(tool.lower(), tool)
+    known = {known.lower(): known for known in TOOLS}.get(tool.lower(), tool)
     if known != tool:
         raise ValueError(f"{name}: the tool is called {known!r}; the CLI ignores {tool!r}")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ._callables import takes
-from ._checks import is_list, is_number, tool_name
+from ._checks import TOOLS, is_list, is_number, tool_name
 from ._hook_events import HOOK_EVENTS, TOOL_EVENTS
 from ._hook_reply import HookReply
 from ._permission_updates import Json, PermissionUpdate, suggestions
@@ -301,12 +301,30 @@ def check_matcher(event: str, matcher: str) -> None:
             for name in re.split("[|,]", matcher):
                 _check_tool(name.strip())
         return
+    if event in TOOL_EVENTS:
+        _check_no_rule(matcher)
     if _PYTHON_ONLY.search(matcher):
         raise ValueError(f"the matcher {matcher!r} is not a regular expression of JavaScript, which the CLI uses")
     try:
         re.compile(matcher.replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!"))
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"the matcher {matcher!r} is no regular expression: {error}") from None
+
+
+# A permission rule, or one among alternatives.
+_RULE: Final = re.compile(r"(?:^|\|)\^?(" + "|".join(TOOLS) + r")\([^|]*\)\$?(?=\||$)")
+
+
+def _check_no_rule(matcher: str) -> None:
+    """As a regular expression `Bash(ls)` is the name "Bashls", which no tool has."""
+    if re.search(r"\s", matcher):
+        raise ValueError(f"the matcher {matcher!r} holds spaces, and no tool's name does: give names, no rules")
+    rule = _RULE.search(matcher)
+    if rule:
+        raise ValueError(
+            f"a matcher takes names of tools, no rules: {matcher!r} would never match; give {rule[1]!r}, and look at "
+            "call.tool_input"
+        )
 
 
 def _check_tool(name: str) -> None:
