@@ -58,7 +58,20 @@ def _settled(options: dict[str, Any]) -> dict[str, Any]:
         return options
     from ._unattended import settle
 
-    return settle(options, os.getcwd(), os.environ.get("HOME", ""))
+    home = environment(options, "").get("HOME", "")
+    return settle(options, _cwd(options.get("cwd")), home if os.path.isabs(home) else "", _names)
+
+
+def _cwd(given: Any) -> str:
+    try:
+        return os.path.abspath(as_text(given)) if given is not None else os.getcwd()
+    except FileNotFoundError:  # removed meanwhile: then no rule can mean what is in it
+        return ""
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """A directory as it was given, and as the CLI calls it."""
+    return path, os.path.realpath(path)
 
 
 def _launch(

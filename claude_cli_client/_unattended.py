@@ -12,14 +12,15 @@ the working directory and runs `ls` unasked, and what its own rules, hooks and m
 a `deny` limits what `allow` allows, and no more; what must never run belongs into `disallowed_tools` too,
 and what must not even be possible into `tools` or a sandbox. Rules compare texts: `Bash(git *)` allows whatever
 git can be made to do, `Bash(npm *)` runs the project's scripts, and a denial of `Bash(rm *)` does
-not know what a script removes. Links are not followed: see `_paths.py`.
+not know what a script removes. Links are not followed: see `_paths.py`; how commands are read:
+`_shell.py` to allow, `_suspicion.py` to deny.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from . import _log
 from ._checks import as_text, split_rules
@@ -55,6 +56,10 @@ _WANTS_A_PERSON: Final = {
 _MARKS: Final = ("server_policy_ask_only", "default_to_no", "matched_ask_rule")
 
 
+# A directory -> all its names. To find them is for those who may look at the disk.
+Names: TypeAlias = "Callable[[str], Sequence[str]]"
+
+
 @dataclass(frozen=True)
 class Unattended:
     """What `unattended` returns: a callback, and what it goes by. Shared between threads, it has no state."""
@@ -82,6 +87,12 @@ class Unattended:
         """The same, with the places where relative rules begin, unless it has them already."""
         mine = self.places
         return replace(self, places=Places(mine.cwd or _place("cwd", cwd), mine.home or _place("home", home)))
+
+    def named(self, names: Names) -> Unattended:
+        """The same, with all names of its places."""
+        known = (self.places.cwd, self.places.home)
+        cwd, home = (tuple(name for path in paths for name in names(path)) for paths in known)
+        return replace(self, places=Places(cwd, home))
 
     @property
     def allow_rules(self) -> tuple[str, ...]:
@@ -124,16 +135,18 @@ def unattended(
     )
 
 
-def settle(options: Mapping[str, Any], cwd: str, home: str) -> dict[str, Any]:
+def settle(options: Mapping[str, Any], cwd: str, home: str, names: Names) -> dict[str, Any]:
     """The options of a run with `unattended`: the callback, its sentence, and what it denies.
 
-    Edits are accepted as without a callback: a run that nobody watches must be able to work.
+    `cwd`, `home`: absolute, or "" if not known. `names`: all names of a directory. The model is told the
+    one without links, and may use any. Edits are accepted as without a callback: a run that nobody
+    watches must be able to work.
     """
     given = options["unattended"]
     preset = given if isinstance(given, Unattended) else unattended()
     settled = {
         **options,
-        "can_use_tool": preset.at(options.get("cwd") or cwd, home or None),
+        "can_use_tool": preset.at(cwd or None, home or None).named(names),
         "permission_mode": options.get("permission_mode", "acceptEdits"),
         "append_system_prompt": _with_sentence(options.get("append_system_prompt")),
         "hooks": _with_notice(options.get("hooks") or {}),
@@ -162,13 +175,13 @@ def _note(call: HookCall) -> None:
     _log.warning("the CLI has a notification for nobody: %s", (call.raw or {}).get("notification_type", ""))
 
 
-def _place(name: str, value: Any) -> str:
+def _place(name: str, value: Any) -> tuple[str, ...]:
     if value is None:
-        return ""
+        return ()
     path = as_text(value)
     if not isinstance(path, str) or not path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{name} must be an absolute path without '..', not {value!r}")
-    return path
+    return (path,)
 
 
 def _obstacle(request: PermissionRequest) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from claude_cli_client._launch import _settled
 from claude_cli_client._permissions import PermissionRequest, permission_reply, permission_request
 from claude_cli_client._shell import Unclear, parts, spoken
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE, unattended
@@ -513,6 +514,55 @@ def test_paths_that_are_not_surely_meant(rule, path):
     assert not edits(path, [rule], cwd=CWD, home="/home/u")
 
 
+def test_place_with_two_names():
+    """Of a directory that has two names the model may use either, and each file of it is one file."""
+    made = unattended(["Edit(src/**)", "Edit(~/x)"], ["Edit(~/y)"], cwd="/link/app", home="/link/u")
+    made = made.named(lambda path: (path, path.replace("/link", "/real")))
+    for path in ("/link/app/src/x", "/real/app/src/x", "src/x", "/real/u/x", "~/x"):
+        assert isinstance(answer(made, "Edit", file_path=path), Allow), path
+    for path in ("/other/app/src/x", "/link/u/y", "/real/u/y", "~/y"):
+        assert isinstance(answer(made, "Edit", file_path=path), Deny), path
+
+
+@pytest.mark.parametrize("given", ["app", "./app", "app/../app", Path("app"), "link", None])
+def test_run_gives_its_places(given, tmp_path, monkeypatch):
+    """A run's working directory may be relative, hold `..` or be a link: rules mean what is in it."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "link").symlink_to("app")
+    monkeypatch.chdir(tmp_path if given else tmp_path / "app")
+    settled = _settled({"unattended": unattended(["Edit(src/**)"]), **({"cwd": given} if given else {})})
+    for base in {tmp_path / "app", tmp_path / "link"} if given == "link" else {tmp_path / "app"}:
+        assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{base}/src/x"), Allow)
+    assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{tmp_path}/src/x"), Deny)
+
+
+def test_own_places_have_all_their_names(tmp_path):
+    """A link that is given to `unattended` itself is known by both names, too."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    settled = _settled({"unattended": unattended(["Edit(x)"], cwd=tmp_path / "link")})
+    assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{tmp_path}/x"), Allow)
+
+
+@pytest.mark.parametrize(
+    ("inherited", "env", "allowed"),
+    [("/home/u", None, True), ("/home/v", {"HOME": "/home/u"}, True), ("/home/v", None, False), ("u", None, False)],
+)
+def test_run_gives_the_clis_home(inherited, env, allowed, monkeypatch):
+    """`~` is the home that the CLI gets; one that is not absolute is none."""
+    monkeypatch.setenv("HOME", inherited)
+    settled = _settled({"unattended": unattended(["Edit(~/x)"]), "env": env})
+    assert isinstance(answer(settled["can_use_tool"], "Edit", file_path="/home/u/x"), Allow) is allowed
+
+
+def test_run_in_a_removed_directory(tmp_path, monkeypatch):
+    """Where there is no working directory, no rule means what is in it."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    settled = _settled({"unattended": unattended(["Edit(x)"])})
+    assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{tmp_path}/gone/x"), Deny)
+
+
 def test_relative_rules_need_a_place():
     """Without a working directory or home a relative rule allows no absolute path."""
     assert not edits("/srv/app/src/x", ["Edit(src/**)", "Edit(**)", "Edit(~/**)"])
@@ -558,6 +608,7 @@ def test_bare_names_are_one_tool():
         ("Edit(secret/)", "/srv/app/secret/x"),
         ("Edit(secret/**)", "/private/srv/app/secret/x"),
         ("Edit(secret/**)", "/srv/app/SECRET/x"),
+        ("Edit(secret/**)", "/srv/app/sec\u200cret/x"),
         ("Edit(secret/**)", "/srv/app/public/../secret/x"),
         ("Edit(secret/**)", "/srv/app/x/.."),
         ("Edit(secret/**)", "secret/x"),
@@ -569,6 +620,15 @@ def test_bare_names_are_one_tool():
         ("Edit(~/x)", "/home/u/x"),
         ("Edit(caf\u00e9)", "/srv/app/cafe\u0301"),
         ("Read(secret/**)", "/srv/app/secret/x"),
+        ("Edit(//srv/app/x)", "x"),
+        ("Edit(//etc/passwd)", "/proc/self/root/etc/passwd"),
+        ("Edit(//etc/passwd)", "/proc/self/task/1/root/etc/passwd"),
+        ("Edit(//etc/passwd)", "/PROC/1/cwd/passwd"),
+        ("Edit(//etc/passwd)", "/dev/fd/3/passwd"),
+        ("Edit(//etc/passwd)", "/.vol/1/2/etc/passwd"),
+        ("Edit(//etc/passwd)", "/private/etc/passwd"),
+        ("Edit(//private/etc/**)", "/etc/passwd"),
+        ("Edit(~/x)", "/System/Volumes/Data/home/u/x"),
         ("Edit(secret/**)", 3),
     ],
 )
@@ -584,6 +644,9 @@ def test_paths_that_might_be_denied(rule, path):
         ("Edit(//etc/**)", "/srv/app/etc"),
         ("Edit(~/x)", "/srv/app/x"),
         ("Edit(*.env)", "/srv/app/env"),
+        ("Edit(//etc/passwd)", "/proc/cpuinfo"),
+        ("Edit(//etc/passwd)", "/srv/proc/root/etc/passwd"),
+        ("Edit(//etc/passwd)", "/private/passwd"),
     ],
 )
 def test_paths_that_are_not_denied(rule, path):
