@@ -66,16 +66,19 @@ def _same_tool(rule: Rule, request: PermissionRequest, sure: bool) -> bool:
         return _same_server(rule.tool, request, sure)
     if isinstance(rule.content, Path) and not rule.content.reading:
         return name in _EDITORS
+    if not sure and rule.tool == "Bash":
+        return name in _SHELLS
     return name == rule.tool or (name in _SUBAGENT and rule.tool in _SUBAGENT)
 
 
 def _same_server(tool: str, request: PermissionRequest, sure: bool) -> bool:
-    """`mcp__a` is all of the server a. A server may be called `a__b`, so to be sure look at its name."""
+    """`mcp__a` is all of the server a. A server may be called `a__b`, so to be sure look at its name; to
+    deny, `mcp__a__b` is that whole server, too."""
     name = request.tool_name
     server = tool.removesuffix("__*")
     if name == tool and server == tool and "__" in tool[5:]:
         return True
-    if "__" in server[5:] or not name.startswith(server + "__"):
+    if not name.startswith(server + "__") or (sure and "__" in server[5:]):
         return False
     known = (request.mcp_server or {}).get("name")
     return not sure or known is None or "mcp__" + re.sub(r"[^A-Za-z0-9_-]", "_", str(known)) == server
@@ -205,13 +208,15 @@ class Path:
         name = request.tool_name
         if name in _SEARCHERS:
             return self.reading
-        if not self.reading and name == "Read":
+        if not self.reading and name in ("Read", "LSP"):
             return False
-        given = [request.input[key] for key in ("file_path", "notebook_path") if key in request.input]
+        given = [request.input[key] for key in ("file_path", "notebook_path", "filePath") if key in request.input]
         return any(not isinstance(path, str) or self.pattern.maybe(path, places) for path in given)
 
 
-_URL: Final = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(\d+))?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?", re.IGNORECASE)
+_URL: Final = re.compile(r"https?://([A-Za-z0-9.-]+)(?::(\d+))?(?:[/?#][\x21-\x5b\x5d-\x7e]*)?", re.I | re.A)
+_NUMBERS: Final = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+))*")
+_PLAIN_NUMBERS: Final = re.compile(r"(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){3}")
 
 
 @dataclass(frozen=True)
@@ -237,6 +242,8 @@ class Domain:
         if found is None:
             return True
         host, name = found[1].lower().rstrip("."), self.name.removeprefix("*.")
+        if _NUMBERS.fullmatch(name) and _NUMBERS.fullmatch(host) and not _PLAIN_NUMBERS.fullmatch(host):
+            return True  # 127.0.0.1 is 127.1 and 0x7f000001
         return host == name or host.endswith("." + name)
 
 
@@ -257,7 +264,10 @@ class Named:
         if request.tool_name not in self.tools:
             return False
         given = request.input.get(self.key)
-        return not isinstance(given, str) or given.strip("/ ").casefold() == self.name.casefold()
+        if not isinstance(given, str):
+            return True
+        given, name = given.strip("/ \t\r\n").casefold(), self.name.casefold()
+        return given == name or given.endswith(":" + name)  # of a plugin: plugin:name
 
 
 # --- reading

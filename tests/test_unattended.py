@@ -427,6 +427,9 @@ def test_denied_commands_of_monitor():
     """Monitor runs commands as Bash does, so denials of commands hold for it."""
     assert isinstance(answer(unattended(["Monitor"], ["Bash(rm *)"]), "Monitor", command="rm x"), Deny)
     assert isinstance(answer(unattended(["Monitor"], ["Bash(rm *)"]), "Monitor"), Deny)
+    for every in ("Bash", "Bash(*)"):
+        assert isinstance(answer(unattended(["Monitor"], [every]), "Monitor", command="ls"), Deny)
+    assert isinstance(answer(unattended(["Bash"], ["Monitor"]), "Bash", command="ls"), Allow)
 
 
 @pytest.mark.parametrize(
@@ -660,6 +663,7 @@ def test_denied_files_cannot_be_searched():
     assert isinstance(answer(made, "Grep", pattern="x"), Deny)
     assert isinstance(answer(made, "Glob", pattern="**"), Deny)
     assert isinstance(answer(made, "Read", file_path="/srv/app/x"), Allow)
+    assert isinstance(answer(unattended(["LSP"], ["Read(secret/**)"]), "LSP", filePath="/srv/secret/x"), Deny)
 
 
 def test_reading_what_must_not_be_edited():
@@ -728,17 +732,26 @@ def test_hosts_that_are_not_surely_meant(url):
         "https://EXAMPLE.com:8080",
         "https://x@example.com",
         "https:example.com",
+        "https://kick.com",
+        "https://\u212aick.com",
+        "https://ki\u017f.com",
+        "http://127.1",
+        "http://0x7f000001",
+        "http://2130706433/",
+        "http://127.0.0.01",
         None,
     ],
 )
 def test_hosts_that_might_be_denied(url):
-    """A denied host is denied with all below it, and with every odd address."""
-    assert not fetches(url, ["WebFetch"], ["WebFetch(domain:example.com)"])
+    """A denied host is denied with all below it, with every odd address, and in letters that are read as others."""
+    hosts = ("example.com", "kick.com", "kis.com", "127.0.0.1")
+    assert not fetches(url, ["WebFetch"], [f"WebFetch(domain:{host})" for host in hosts])
 
 
 def test_other_hosts_are_not_denied():
     """What cannot be that host is allowed."""
     assert fetches("https://example.org/x", ["WebFetch"], ["WebFetch(domain:example.com)"])
+    assert fetches("http://10.0.0.2", ["WebFetch"], ["WebFetch(domain:10.0.0.1)"])
 
 
 # --- MCP, subagents, skills -------------------------------------------------------------------------
@@ -777,6 +790,14 @@ def test_denied_mcp_tools():
     assert isinstance(answer(unattended(["mcp__shop__price"], ["mcp__shop"]), "mcp__shop__price"), Deny)
 
 
+def test_denied_server_with_underscores():
+    """`mcp__my__db` may be a tool or a whole server: denied are both, allowed is only the tool."""
+    asked = PermissionRequest("mcp__my__db__drop", mcp_server={"name": "my__db", "source": "sdk"})
+    assert isinstance(unattended(["mcp__my__db__drop"], ["mcp__my__db"])(asked), Deny)
+    assert isinstance(unattended(["mcp__my__db"])(asked), Deny)
+    assert isinstance(unattended(["mcp__my__db__drop"], ["mcp__my__d"])(asked), Allow)
+
+
 def test_subagents():
     """A kind of subagent, under the new and the old name of the tool."""
     made = unattended(["Agent(Explore)"])
@@ -798,7 +819,9 @@ def test_skills():
     assert isinstance(answer(unattended(["Skill(review)"]), "Skill", skill="review"), Allow)
     assert isinstance(answer(unattended(["Skill(review)"]), "Skill", skill="review", args="x"), Deny)
     assert isinstance(answer(unattended(["Skill(review *)"]), "Skill", skill="review", args="x"), Allow)
-    assert isinstance(answer(unattended(["Skill"], ["Skill(review)"]), "Skill", skill="/review"), Deny)
+    for name in ("/review", " Review\n", "plugin:review"):
+        assert isinstance(answer(unattended(["Skill"], ["Skill(review)"]), "Skill", skill=name), Deny)
+    assert isinstance(answer(unattended(["Skill"], ["Skill(review)"]), "Skill", skill="preview"), Allow)
 
 
 # --- against a real shell ---------------------------------------------------------------------------
