@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from ._checks import rules as check_rules
 from ._checks import split_rules
-from ._paths import PathPattern, Places, pattern
+from ._paths import IGNORED, PathPattern, Places, pattern
 from ._permissions import PermissionRequest
-from ._shell import Unclear, parts, spoken
+from ._shell import Unclear, glob, parts
+from ._suspicion import VALUE, could_be, filled, spoken
 
 Input = Mapping[str, Any]
 
@@ -115,80 +116,88 @@ class Command:
         command = request.input.get("command")
         if not isinstance(command, str):
             return True
+        wordings = self._wordings()
         try:
-            return any(self._might_be(text) for text in spoken(command.casefold()))
+            texts = (text.casefold() for text in spoken(command.translate(IGNORED)))
+            return any(wording.means(text) for text in texts for wording in wordings)
         except Unclear:
             return True
 
-    def _might_be(self, text: str) -> bool:
-        """Also in the other case, as on a Mac; behind options; and where file names could complete the words."""
-        mine = Command(self.pattern.casefold())
-        if mine.matches(text):
+    def _wordings(self) -> list[Wording]:
+        """The pattern in small letters, as on a Mac; without quotes; its program without the path."""
+        texts = {" ".join(self.pattern.casefold().split())}
+        texts |= {re.sub(r"""['"\\]""", "", text) for text in texts}
+        for text in list(texts):
+            program, _, rest = text.partition(" ")
+            name = program.rpartition("/")[2]
+            if name and "*" not in name:
+                texts.add(f"{name} {rest}".strip())
+        return [Wording(text) for text in texts]
+
+
+# More before a subcommand is no command that somebody needs.
+_MAX_STEPS: Final = 200
+
+
+class Wording:
+    """A denied command in one of its spellings: the program, the words that must be there, and what may follow."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.shorter = text, text.removesuffix(" *")
+        self.program, *wanted = text.split()
+        plain = wanted[: next((index for index, word in enumerate(wanted) if "*" in word), None)]
+        self.options = [word for word in plain if word.startswith("-")]
+        self.names = [word for word in plain if not word.startswith("-")]
+        self.tail = " ".join(wanted[len(plain) :])
+
+    def means(self, text: str) -> bool:
+        """Whether a text is meant, or might be: also where options stand between, or in another order."""
+        if glob(self.text, text) or (self.shorter != self.text and glob(self.shorter, text)):
             return True
-        program, *wanted = mine.pattern.split()
-        if not text.startswith(program + " "):
+        if not could_be(text.partition(" ")[0], self.program):
             return False
         words = text.split()[1:]
-        for rest in _behind_options(words):
-            if mine.matches(" ".join([program, *rest])) or _could_be(rest, wanted):
-                return True
-        return False
+        return all(_given(option, words) for option in self.options) and any(map(self._ends, self._behind(words)))
+
+    def _behind(self, words: list[str]) -> Iterator[list[str]]:
+        """What is left behind the names. Before each of them options may stand, with or without a value."""
+        seen, open_ = set(), [(0, 0)]
+        while open_:
+            position, found = state = open_.pop()
+            if state in seen or position > len(words):
+                continue
+            seen.add(state)
+            if len(seen) > _MAX_STEPS:
+                raise Unclear("it has too many options")
+            ended = found == len(self.names)
+            if ended:
+                yield words[position:]
+            if position == len(words) or (ended and not self.tail.strip("*")):
+                continue
+            word = words[position]
+            if not ended and (could_be(word, self.names[found]) or word.endswith("=" + self.names[found])):
+                open_ += [(position + 1, found + 1)] + filled(word) * [(position, found + 1)]
+            if word.startswith(("-", "+")) or filled(word):
+                open_ += [(position + 1, found), (position + 2, found)]
+
+    def _ends(self, words: list[str]) -> bool:
+        if self.options:
+            words = [word for word in words if not word.startswith("-")]
+        if any(VALUE in word or (self.tail and filled(word)) for word in words):
+            return True
+        text = " ".join(words)
+        return glob(self.tail, text) or (self.tail.endswith(" *") and glob(self.tail[:-2], text))
 
 
-# More than that before a subcommand is no command that somebody needs, and each costs a comparison.
-_MAX_OPTIONS: Final = 20
+def _given(option: str, words: list[str]) -> bool:
+    """Whether an option is there: at any place, with a value, and `-rf` also as `-r -f`."""
+    if any(could_be(word, option) or word.startswith(option + "=") for word in words):
+        return True
+    letters = {letter for word in words if _LETTERS.fullmatch(word) for letter in word}
+    return _LETTERS.fullmatch(option) is not None and letters.issuperset(option)
 
 
-def _behind_options(words: list[str]) -> Iterator[list[str]]:
-    """The words, and what is left of them without the options before, each with or without a value."""
-    yield words
-    position = 0
-    while position < len(words) and words[position].startswith("-"):
-        if position > _MAX_OPTIONS:
-            raise Unclear("it has too many options")
-        position += 1
-        yield words[position:]
-        if position < len(words) and not words[position].startswith("-"):
-            yield words[position + 1 :]
-            position += position + 1 < len(words) and words[position + 1].startswith("-")
-
-
-def _could_be(words: list[str], wanted: list[str]) -> bool:
-    """Whether the shell could make the wanted words of these, if there are files of such names."""
-    completed, words = False, list(words)
-    for one in wanted:
-        if "*" in one:
-            return completed or any(map(_has_glob, words))
-        word = words.pop(0) if words else ""
-        if word != one and not _could_become(word, one):
-            return False
-        completed = completed or word != one
-    return completed and not words
-
-
-def _has_glob(word: str) -> bool:
-    return any(character in word for character in "*?[")
-
-
-def _could_become(word: str, wanted: str) -> bool:
-    return _has_glob(word) and ("[" in word or glob(word.replace("?", "*"), wanted))
-
-
-def glob(pattern: str, text: str) -> bool:
-    """`*` is anything. Not a regular expression: several `.*` in one could take minutes on a long text."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == text
-    last = rest.pop()
-    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
-        return False
-    position, end = len(first), len(text) - len(last)
-    for middle in rest:
-        found = text.find(middle, position, end)
-        if found < 0:
-            return False
-        position = found + len(middle)
-    return True
+_LETTERS: Final = re.compile("-[a-z0-9]+")
 
 
 @dataclass(frozen=True)

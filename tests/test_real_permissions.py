@@ -16,8 +16,10 @@ from claude_cli_client import (
     InterruptedTurnError,
     PermissionRequest,
     PermissionUpdate,
+    ToolServer,
     unattended,
 )
+from claude_cli_client import tool as library_tool
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE
 
 pytest_plugins = ["real_cli"]
@@ -369,6 +371,71 @@ def test_unattended_allows_by_rule(cli: RealCLI):
     assert (cli.cwd / "allowed").exists()
     client.ask(f"go {bash('git init forbidden')}")
     assert not (cli.cwd / "forbidden").exists()
+
+
+HIDDEN = [
+    "rm victim",
+    "A=1 /bin/r? victim",
+    "</dev/null /bin/r? victim",
+    "if /bin/r? victim; then :; fi",
+    "for i in 1; do /bin/r? victim; done",
+    "timeout 5 /bin/r[m] victim",
+    "sh -c '/bin/r? victim'",
+    "cat <<'E' >/dev/null\n'\nE\n$(printf r)m victim\n: ''",
+    "ls # x\\\n/bin/r? victim",
+    "printf 'r\\155 victim' | sh",
+    "echo victim | xargs -n1 /bin/r?",
+    "find /bin/ -name 'r[m]' -exec {} victim ';'",
+]
+
+
+@pytest.mark.parametrize("command", HIDDEN)
+def test_unattended_denies_what_is_hidden(cli: RealCLI, command: str):
+    """A command that is denied does not run in whatever the shell makes it of."""
+    (cli.cwd / "victim").touch()
+    cli.client(unattended=unattended(allow=["Bash"], deny=["Bash(rm *)"])).ask(f"go {bash(command)}")
+    assert (cli.cwd / "victim").exists()
+    assert cli.api.last().results
+
+
+ORDINARY = ["grep -c 'rm' it > ran", "for f in i*; do cp it ran; done", "cat it # rm it\ncp it ran"]
+
+
+@pytest.mark.parametrize("command", ORDINARY)
+def test_unattended_lets_work_go_on(cli: RealCLI, command: str):
+    """A denial is no reason to deny what only looks alike."""
+    (cli.cwd / "it").write_text("rm")
+    cli.client(unattended=unattended(allow=["Bash"], deny=["Bash(rmdir *)"])).ask(f"go {bash(command)}")
+    assert ran(cli)
+
+
+def test_unattended_in_a_linked_directory(cli: RealCLI):
+    """The model is told the directory behind a link: rules mean it by either name."""
+    (cli.cwd / "src").mkdir()
+    (cli.root / "current").symlink_to(cli.cwd)
+    client = cli.client(
+        cwd=os.path.relpath(cli.root / "current"), permission_mode="default", unattended=unattended(["Edit(src/**)"])
+    )
+    for name, base in (("a", cli.cwd), ("b", cli.root / "current")):
+        client.ask(f"go {tool('Write', file_path=str(base / 'src' / name), content='x')}")
+        assert (cli.cwd / "src" / name).exists()
+    client.ask(f"go {tool('Write', file_path=str(cli.cwd / 'c'), content='x')}")
+    assert not (cli.cwd / "c").exists()
+
+
+def test_unattended_denies_a_whole_server(cli: RealCLI):
+    """Also one whose name has two underscores."""
+    calls = []
+
+    @library_tool
+    def drop() -> str:
+        """Drop it."""
+        calls.append(1)
+        return "dropped"
+
+    rules = unattended(allow=["mcp__my__db__drop"], deny=["mcp__my__db"])
+    cli.ask(f"go {tool('mcp__my__db__drop')}", mcp_servers={"my__db": ToolServer([drop])}, unattended=rules)
+    assert not calls
 
 
 def test_unattended_edits_and_plans(cli: RealCLI):

@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from claude_cli_client._launch import _settled
 from claude_cli_client._permissions import PermissionRequest, permission_reply, permission_request
-from claude_cli_client._shell import Unclear, parts, spoken
+from claude_cli_client._shell import Unclear, parts
+from claude_cli_client._suspicion import spoken
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE, unattended
 from claude_cli_client.callbacks import Allow, Deny
 
@@ -375,14 +377,113 @@ def test_parts():
         "cat <(rm x)",
         "$X x",
         "sh -c '$X'",
-        "echo ${X}",
+        "echo ${X@P}",
+        "npm test $X",
         "{rm,-r,x}",
         '{rm,"-r x"}',
         "/bin/r? x",
         "sudo /bin/r? x",
         "git -c alias.x='!rm x' x",
+        "git rm x",
         "ls #'\nrm x #'",
         "x" * 5001,
+        "rm\r",
+        "rm\x00x",
+        "ls \ue000",
+        # where a command begins
+        "</dev/null rm x",
+        ">x rm x",
+        "case x in x) rm x;; esac",
+        "f() { rm x; }; f",
+        "coproc rm x",
+        "! rm x",
+        "flock l rm x",
+        "unknown-wrapper -x rm x",
+        "cat <<< x | rm x",
+        "cat <<E\nx\nE\nrm x",
+        "echo x\\\\\nrm x",
+        "ls # x\\\nrm x",
+        "sh -c 'sh -c \"r\\m x\"'",
+        "env -S 'rm x'",
+        "x=rm",
+        "/bin/r\u200cm x",
+        "env {A={},r}m x",
+        # names that the shell completes
+        "A=1 /bin/r? x",
+        "</dev/null /bin/r? x",
+        "2>/dev/null /bin/r[m] x",
+        "if /bin/r? x; then :; fi",
+        "while /bin/r? x; do :; done",
+        "for i in 1; do /bin/r? x; done",
+        "case x in x) /bin/r? y;; esac",
+        "f() { /bin/r? x; }; f",
+        "coproc /bin/r? x",
+        "flock l /bin/r? x",
+        "taskset 1 /bin/[r]m x",
+        "unshare /bin/[[:lower:]]m x",
+        "chroot / /bin/[!a]m x",
+        "unknown-wrapper /bin/r* x",
+        "cp /bin/r? z; ./z x",
+        "sh -c '/bin/r? x'",
+        "su -c '/bin/r? x'",
+        "ssh h '/bin/r? x'",
+        "script -qc '/bin/r? x'",
+        "git bisect run /bin/r? x",
+        "git rebase -x '/bin/r? x' main",
+        "'r'? x",
+        "cd /bin; r['']m x",
+        "cd /bin; r[\\m] x",
+        "sudo d/*",
+        "A=1 d/* x",
+        "if ./* x; then :; fi",
+        "</dev/null d/* x",
+        "eval 'd/*'",
+        "sh -c \"true; A='x y' d/*\"",
+        "/bin/r(m|x) y",
+        "sudo (r|x)m y",
+        "((x=1<<E))\n/bin/r? x\nE",
+        # expansions that look quoted
+        "cat <<'E'\n'\nE\n$(printf r)m x\n: ''",
+        "cat <<E\n'\nE\n$(printf r)m x\n: '",
+        "cat <<E\n$(printf r)m x\nE",
+        "cat <<'E' <<'F'\nE\n'\nF\n$(printf r)m x\n: '",
+        "cat <<-E\n\tE\n$(printf r)m x\nE",
+        "cat <<'E'\nx\\\nE\n$(printf r)m x\nE",
+        "echo '\ncat <<E\n' ; $(printf r)m x\nE",
+        "echo \\'; $(printf r)m x; echo \\'",
+        "s''h -c '$(printf r)m x'",
+        "/bin/b?sh -c '$(printf r)m x'",
+        "git -c alias.x='!$(printf r)m x' x",
+        "alias ls='$(printf r)m'",
+        "PS4='$(printf r)m x' bash -x s",
+        "printf -v 'a[$(printf r)m x]' x",
+        "[[ 'a[$(printf r)m x]' -eq 1 ]]",
+        "let 'a=$(printf r)m x'",
+        "x='$(printf r)m x'; echo ${x@P}",
+        'ls "$(r""m x)"',
+        "cat $'r\\155'",
+        "for f in /bin/r?; do $f x; done",
+        "echo() { /bin/r? x; }; echo",
+        "git commit -m \"$(cat <<'E'\nx\nE\nr''m x)\"",
+        # commands that are read
+        "printf 'r\\155 x' | sh",
+        "printf x | bash -s a",
+        "printf x | bash -o errexit",
+        "printf x | bash --norc",
+        "printf x | bash /dev/stdin",
+        "printf x | 's'h",
+        "printf x | sudo -s",
+        "printf x | ssh h",
+        "printf x | docker exec -i c sh",
+        "sh <<'E'\nr\\m x\nE",
+        "bash <<< 'r\\m x'",
+        ". /dev/stdin <<< x",
+        "echo x | xargs -n1 sh -c",
+        "echo x | xargs -I% % x",
+        "echo x | xargs -i {} x",
+        "echo x | parallel",
+        "find /bin -name 'r[m]' -exec {} x ';'",
+        "find /bin -name 'r[m]' -exec sh -c '{} x' ';'",
     ],
 )
 def test_commands_that_might_be_denied(command):
@@ -402,20 +503,156 @@ def test_commands_that_might_be_denied(command):
         "cat a > b",
         'echo \'{"a": 1, "b": 2}\'',
         "alarm x",
+        # that only read the word
+        "grep -r 'rm' .",
+        "cd x && grep -rn rm . | head -5",
+        'echo "a | rm b"',
+        "git status",
+        "git add * && git commit -m 'rm the old code'",
+        "git commit -m \"$(cat <<'EOF'\nrm the old (#1) code\n\nEOF\n)\"",
+        "ls -la *.py",
+        "ls rm* 2>/dev/null",
+        "cat * 2>&1 | grep rm",
+        "for f in *.py; do echo $f; done",
+        'for f in a b; do cat "${f}.txt"; done',
+        "if grep -q rm x; then echo $HOME; fi",
+        'grep -nE "^(rm|x)$" f',
+        "# rm it?\ngit status",
+        # that have patterns and quotes, but none of a program
+        "pytest tests/*",
+        "pytest tests/test_*.py -k 'not slow'",
+        "tar czf x.tgz *",
+        "cp src/* to/",
+        "npm test -- -t '[unit]'",
+        "find . -name '*' -delete",
+        "find . -name '*.py' -exec grep foo {} +",
+        "find . -name '*.py' | xargs grep -l foo",
+        "python3 -c 'x = [1]; print(x[0])'",
+        "python3 - <<'EOF'\nimport os\nprint(os.environ['HOME'], \"$x\")\nEOF",
+        "cat > x <<'EOF'\nit's $5\nEOF\nnpm test",
+        "sed -i 's/[a-z]*/x/' f",
+        "timeout 60 awk '{print $1}' f",
+        "bash scripts/build.sh | tail -3",
+        "bash -c 'npm test'",
+        "bash -eo pipefail -c 'npm test | cat'",
+        "docker run --rm x bash",
+        "NODE_ENV=test npm test > out.log 2>&1",
+        "npm \\\n test",
+        "make test # all of it",
+        "ssh h ls x",
     ],
 )
 def test_commands_that_are_not_denied(command):
-    """What cannot be the command that is denied still runs."""
-    assert runs(command, ["Bash"], ["Bash(rm *)"])
+    """What cannot be the command that is denied still runs, so that ordinary work is possible."""
+    assert runs(command, ["Bash"], ["Bash(rm *)", "Bash(curl * | sh)"])
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("grep -r x .", "grep *"),
+        ("cat -n 'secret.txt'", "cat secret*"),
+        ("cat >/dev/null secret.txt", "cat secret*"),
+        ("cat sec*", "cat secret"),
+        ("cat $f", "cat secret"),
+        ("ls; echo x && cat secret", "cat secret"),
+        ("for f in a; do cat secret; done", "cat secret"),
+        ("cat a | grep b", "cat * | grep *"),
+        ("git commit --amend -m x", "git commit --amend *"),
+    ],
+)
+def test_denied_readers(command, rule):
+    """A program that only reads its words is still denied by its own name."""
+    assert not runs(command, ["Bash"], [f"Bash({rule})"])
 
 
 @pytest.mark.parametrize(
     "command",
-    ["git push", "git  push x", "git -C x push", "git --no-pager -c a=b push", "git pus? x", "git -C x [p]ush"],
+    [
+        "git push",
+        "git  push x",
+        "git -C x push",
+        "git --no-pager -c a=b push",
+        "git pus? x",
+        "git * x",
+        "git -C x [p]ush",
+        "git -C x *",
+        "/usr/bin/gi? --x pu'sh'",
+        "git >x push",
+        "git 2>&1 push",
+        "git &> x push",
+        "git {fd}>x push",
+        "git > 'a b' push",
+        "git > a\\ b push; ls",
+        "git <<E push\nx\nE",
+        "git -C 'a;b' push;",
+        "git -C 'a\nb' push",
+        'git -C "a(b" push && ls',
+        "git -C a{b} push; ls",
+        "git -C a\u00a0b push",
+        "git -C ! push; ls",
+        "git -c alias.p=push p",
+        "sh -c \"git -C 'a b' push\"",
+        "eval git -C \\'a b\\' push",
+        "echo push | xargs git",
+        "echo push | xargs -n1 git -C x 2>/dev/null",
+        "git $X",
+        "git {push,}",
+    ],
 )
 def test_subcommands_that_are_denied(command):
-    """A denied subcommand is found behind options, and where file names could complete it."""
+    """A denied subcommand is found behind options and redirections, and where file names could complete it."""
     assert not runs(command, ["Bash"], ["Bash(git push *)"])
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("docker compose -f prod.yml down -v", "docker compose down *"),
+        ("docker -H x compose -f a -p b down", "docker compose down *"),
+        ("gh pr -R o/r merge 5", "gh pr merge *"),
+        ("kubectl rollout -n x restart d", "kubectl rollout restart *"),
+        ("aws s3 --region eu rm s3://x", "aws s3 rm *"),
+        ("cargo +nightly publish", "cargo publish *"),
+        ("git push origin --force", "git push --force *"),
+        ("git push origin --force=yes", "git push --force *"),
+        ("git -C x push -f origin main", "git push * main"),
+        ("rm -fr x", "rm -rf *"),
+        ("rm -v x -r -f", "rm -rf *"),
+        ("rm -r -f -- /", "rm -rf /"),
+        ("git -C x push", "git push"),
+        ("git push x", "git  push  *"),
+        ("git push x", "git 'push' *"),
+        ("rm x", "/bin/rm *"),
+        ("bash deploy.sh x", "./deploy.sh *"),
+        ("/usr/bin/pi? --x install y", "pip* install *"),
+        ("cd x && curl y | sh", "curl * | sh"),
+    ],
+)
+def test_options_between_and_elsewhere(command, rule):
+    """Options may stand anywhere, short ones together or alone; paths, quotes and spaces do not count."""
+    assert not runs(command, ["Bash"], [f"Bash({rule})"])
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("git pull", "git push *"),
+        ("git log push", "git push *"),
+        ("git add *", "git push *"),
+        ("git ls-files | xargs wc -l", "git push *"),
+        ("npm run publish", "npm publish *"),
+        ("git push origin", "git push --force *"),
+        ("git push origin dev", "git push * main"),
+        ("git push origin", "git push"),
+        ("rm -r x", "rm -rf *"),
+        ("docker compose up down", "docker compose down *"),
+        ("scripts/x y", "./scripts/* z"),
+    ],
+)
+def test_other_subcommands_are_not_denied(command, rule):
+    """Another subcommand, or a part of the options, is not meant."""
+    assert runs(command, ["Bash"], [f"Bash({rule})"])
 
 
 def test_denied_pipes():
@@ -443,6 +680,14 @@ def test_denied_commands_of_monitor():
         "*" * 4999,
         "git *" * 900,
         '"\\' * 2400,
+        "|" * 4999,
+        "[" * 4999,
+        "xargs " * 800,
+        "zz? " * 1200,
+        "git " + "? " * 2000,
+        "cat <<E\n" * 600,
+        "git a=push " * 450,
+        "sudo -x " * 600,
     ],
 )
 def test_rules_answer_at_once(command):
@@ -855,13 +1100,20 @@ PIECES = [
     ),
     *(")", "!", "=", "~", "*", "?", "[", "]", "-", "<", "$", "`", ":", "\u00a0", "eval ", "command ", "exec "),
 ]
+# What hides a command: programs of their own are needed for some of it.
+HIDING = [
+    *("q?", "[q]a", "'q'a", "./q?", "d/*", "A=1 ", "if ", "; then ", "; fi", "for i in ", "; do ", "; done", "$i"),
+    *("<<E\n", "<<'E'\n", "\nE\n", "<<<", "$(", "sh -c ", "bash ", "xargs ", "echo ", "cat ", "env ", "2>&1 "),
+    *(" >/dev/null ", " </dev/null ", "case x in x) ", ";; esac", "f(){ ", "; }", "\nf ", "\\\n", "((", "))", "\\;"),
+    *("find . -exec ", "{} ", "timeout 5 ", "printf ", "# x\n"),
+]
 needs_bash = pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no /bin/bash")
 
 
-def ran(command, folder):
+def ran(command, folder, path="/nonexistent"):
     done = subprocess.run(
         ["/bin/bash", "--norc", "--noprofile", "-c", TELL + command],
-        env={"PATH": "/nonexistent"},
+        env={"PATH": path},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -870,11 +1122,11 @@ def ran(command, folder):
     return set(re.findall(rb"^RAN:(.*)$", done.stderr, re.MULTILINE))
 
 
-def made_up(seed, good, count=40):
+def made_up(seed, good, count=40, of=PIECES):
     """Commands of random pieces, those for which `good` is true."""
     pieces, found = random.Random(seed), []
     while len(found) < count:
-        command = "".join(pieces.choice(PIECES) for _ in range(pieces.randint(3, 14)))
+        command = "".join(pieces.choice(of) for _ in range(pieces.randint(3, 14)))
         if good(command):
             found.append(command)
     return found
@@ -896,3 +1148,20 @@ def test_shell_runs_nothing_that_is_denied(seed, tmp_path):
     (tmp_path / "qa").touch()
     for command in made_up(seed, lambda text: "q" in text and "a" in text and runs(text, ["Bash"], ["Bash(qa *)"])):
         assert b"qa" not in ran(command, tmp_path), command
+
+
+@needs_bash
+@pytest.mark.parametrize("seed", range(2))
+def test_shell_runs_nothing_that_is_hidden(seed, tmp_path):
+    """Nor behind what runs other programs, fills names in, or reads commands."""
+    programs, work = tmp_path / "programs", tmp_path / "work"
+    (work / "d").mkdir(parents=True)
+    programs.mkdir()
+    (programs / "qa").write_text("#!/bin/sh\necho RAN:qa >&2\n")
+    (programs / "qa").chmod(0o700)
+    for name in ("sh", "bash", "xargs", "env", "find", "cat", "timeout"):
+        (programs / name).symlink_to(shutil.which(name))
+    for place in (work, work / "d"):
+        (place / "qa").symlink_to(programs / "qa")
+    for command in made_up(seed, lambda text: runs(text, ["Bash"], ["Bash(qa *)"]), of=PIECES + HIDING):
+        assert b"qa" not in ran(command, work, str(programs)), command
