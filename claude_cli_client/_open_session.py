@@ -1,4 +1,9 @@
-"""How a session is started: options, slot, process, and the first word of the CLI."""
+"""How a session is started: options, slot, process, and the first word of the CLI.
+
+Like a turn, but for the end: here somebody waits for the CLI's answer before there is anything to
+give to the user. So whatever fails is dealt with here, and what was taken (the slot, the process) is
+given back before it is raised, in reverse order. Only after Ctrl-C nobody waits for that.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ def open_session(
         waiter = launch.duplex.ask("initialize", initialize)
         try:
             channel.start()
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ImportError) as error:
             raise start_error(launch.cli_path, error) from error
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
         _await(channel, waiter, setting(options, "start_timeout"))

@@ -72,8 +72,9 @@ class Client:
         from ._places import refuse_unfit_places
 
         refuse_unfit_places()  # before the imports that fail there
-        # What a turn needs is imported here: not with the package, and not within the first turn.
-        from . import _reader, _verdict  # noqa: F401
+        # What a turn needs is imported here: not with the package, and not within the first turn. And what
+        # says why one cannot start: out of descriptors nothing can be imported.
+        from . import _ask_version, _exec_errors, _map, _probe, _reader, _verdict, totals  # noqa: F401
 
         if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
             raise ValueError(f"max_concurrent must be a whole number of at least 1, not {max_concurrent!r}")
@@ -229,8 +230,12 @@ class Client:
         Raises what `run` raises, and a `TurnError` when the CLI does not start (an unknown session to
         resume, say). Background tasks are waited for: `background="wait"`. `options`: see `RunOptions`.
         """
-        from ._open_session import open_session
+        try:
+            from ._open_session import open_session
+        except (OSError, ImportError) as error:
+            from .discovery import start_error
 
+            raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return open_session(self._pool, self._cli_path, self._storing, self._defaults, {**limits, **options})
 
@@ -352,6 +357,7 @@ class Client:
         """
         from ._channel import Channel
         from ._launch import prepare
+        from .discovery import start_error
 
         _fork.check()
         pool = self._pool
@@ -359,7 +365,10 @@ class Client:
         channel: Channel | None = None
         try:
             options = self._merged(self._defaults, given)
-            launch = prepare(options, prompt, self._cli_path, self._storing)
+            try:
+                launch = prepare(options, prompt, self._cli_path, self._storing)
+            except (OSError, ImportError) as error:  # a module of ours cannot be read: out of descriptors
+                raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
             elif not pool.try_take(slot):
@@ -396,7 +405,7 @@ def _storing(store: SessionStore | None, flush: str) -> Storing | None:
 def _started(channel: Channel, launch: Launch) -> None:
     try:
         channel.start()
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ImportError) as error:
         from .discovery import start_error
 
         raise start_error(launch.cli_path, error) from error

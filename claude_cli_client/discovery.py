@@ -275,13 +275,14 @@ def home_of(environ: Mapping[str, str]) -> str:
 # --- what went wrong at a start
 
 
-def start_error(argv0: str, error: OSError | RuntimeError) -> StartError:
+def start_error(argv0: str, error: OSError | RuntimeError | ImportError) -> StartError:
     """The `StartError` that explains why `argv0` could not be executed; `error` becomes its cause.
 
     Only a start that failed for want of memory, processes or descriptors, or while the program was
-    being replaced, is `retryable`. A RuntimeError is Python's "can't start new thread".
+    being replaced, is `retryable`. A RuntimeError is Python's "can't start new thread", an ImportError
+    a module that cannot be loaded for want of descriptors.
     """
-    if isinstance(error, RuntimeError):
+    if not isinstance(error, OSError):
         started = StartError(f"cannot start {argv0}: {error}", cli_path=argv0, retryable=True)
     else:
         from ._exec_errors import explain
@@ -314,7 +315,7 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
     stamp = _stamp(path)
     try:
         version = ask_version(path, timeout, env)
-    except (OSError, RuntimeError) as error:  # the second: no thread to be had
+    except (OSError, RuntimeError, ImportError) as error:  # the second: no thread to be had
         raise start_error(path, error) from error
     if _numbers(version) < _numbers(MINIMUM):
         raise CLIVersionError(
