@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,14 +19,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from waiting import until
 
-from claude_cli_client import Client, Run
+from claude_cli_client import Client, Run, Session
 from claude_cli_client._env import NESTING
 from claude_cli_client.testing import FakeCLI
+
+if TYPE_CHECKING:
+    from claude_cli_client._channel import Channel
 
 # Things may take a moment to go: a thread that has nothing left to do, a zombie not yet reaped.
 _PATIENCE = 5.0
@@ -33,6 +37,21 @@ _PATIENCE = 5.0
 # The tests may run inside of a Claude Code session; a run warns of that, once per process.
 for _name in NESTING:
     os.environ.pop(_name, None)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # thousands of tests are made, and none goes
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_stays_is_not_collected() -> None:
+    """Tests and their reports stay to the end. No `gc.collect` of a test looks at them again: 0.2 s each time."""
+    gc.collect()
+    gc.freeze()
 
 
 # --- nothing is left ------------------------------------------------------------------------------
@@ -208,10 +227,32 @@ class Clock:
     def __call__(self) -> float:
         return time.monotonic() + self._ahead
 
-    def move(self, seconds: float, run: Run) -> None:
-        """Later by so much; and this run looks at it."""
+    def move(self, seconds: float, of: Run | Session | Channel) -> None:
+        """Later by so much for the reader of this run, which then has looked at the clock and has acted.
+
+        What the CLI said before this call was read at the earlier time.
+        """
+        channel: Any = of
+        while hasattr(channel, "_channel"):  # a turn of a session has its session's reader
+            channel = channel._channel
+        _go_round(channel)
         self._ahead += seconds
-        run._channel.wake.set()
+        _go_round(channel)
+
+
+def _go_round(channel: Channel) -> None:
+    """Wait until its reader has gone round its loop, from one wake-up to another."""
+    for _ in range(2):
+        channel.wake.set()
+        until(lambda: not _is_readable(channel.wake.fd), "the reader is awake")
+
+
+def _is_readable(fd: int) -> bool:
+    """-1, of a run that is over, is not."""
+    poller = select.poll()
+    if fd >= 0:
+        poller.register(fd, select.POLLIN)
+    return any(state & select.POLLIN for _, state in poller.poll(0))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ and these say how the step goes:
 
     [[chunks: N]]                   each block in N deltas
     [[delay: S]]                    seconds before the first byte
+    [[together: N]]                 no byte before so many requests for an answer have come
     [[pace: S]]                     seconds before each delta
     [[hang]]                        never a byte
     [[stall]]                       nothing more after the first delta
@@ -75,6 +76,7 @@ USAGE = {
 }
 MESSAGES = "/v1/messages"
 FOREVER = 3600.0
+TOGETHER = 30.0  # seconds: CLIs that are started at the same time need some to come so far
 Headers = Sequence[tuple[str, str]]
 
 # Sentences of the CLI that stand where a prompt could stand. They are no prompts: the turn goes on.
@@ -89,7 +91,7 @@ _OPENING = re.compile(r"\[\[(\w+)(?::\s?)?")
 _TOOL_NAME = re.compile(r"(\S+)\s+")
 _FAULTS = {"status", "hang", "stall", "cut", "delay", "sse_error", "body"}
 _BLOCKS = {"text", "quoted", "think", "tool", "structured", "words", "size"}
-_SETTINGS = _FAULTS | {"chunks", "pace", "message", "times", "stop", "usage", "loop", "script"}
+_SETTINGS = _FAULTS | {"chunks", "together", "pace", "message", "times", "stop", "usage", "loop", "script"}
 
 
 # --- what the prompt says: pure ---------------------------------------------------------------
@@ -294,6 +296,9 @@ class Handler(BaseHTTPRequestHandler):
             step = scope.step(body["messages"])
         except BadScript as error:
             self._error(400, "invalid_request_error", f"stand-in: {error}")
+            return
+        if scope.wait_for(int(step.settings.get("together", 0)), TOGETHER) is None:
+            self._error(400, "invalid_request_error", f"stand-in: no other requests came in {TOGETHER:g} s")
             return
         try:
             self._answer(step, body)

@@ -413,12 +413,15 @@ def test_cancel_frees_the_callback(play, graces):
         run.result()
 
 
-def test_the_total_limit_holds_over_a_callback(play, graces):
+def test_the_total_limit_holds_over_a_callback(play, clock):
     """A person who never answers cannot hold a run for ever."""
-    graces(term=0.1)
     fake = play(began(), ask_permission("Bash"), hang())
+    client = Client(cli_path=fake.path, timeout=100)
+    run = client.run("q", can_use_tool=lambda request: request.wait_cancelled(DEADLINE))
+    until(lambda: run._channel.launch.duplex.is_answering)
+    clock.move(200, run)
     with pytest.raises(TurnTimeout) as caught:
-        Client(cli_path=fake.path).ask("q", can_use_tool=lambda request: request.wait_cancelled(DEADLINE), timeout=0.3)
+        run.result()
     assert caught.value.kind == "total"
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from waiting import Background, is_running, until, until_gone
+from waiting import DEADLINE, Background, is_running, until, until_gone
 
 from claude_cli_client import Client, ProcessError, TurnCancelled, TurnTimeout
 from claude_cli_client.testing import (
@@ -64,11 +64,12 @@ def test_cancel_from_another_thread_ends_the_loop(play):
 
 def test_cancel_returns_at_once(play, graces):
     """It asks, and does not wait for a CLI that ignores TERM."""
-    graces(term=0.5)
+    graces(term=1000)
     run = Client(cli_path=play(ignore_term(), init(), hang()).path).run("p")
     next(run)
-    run.cancel()
+    Background(run.cancel).result()
     assert not run.done
+    run._channel.cancel(hard=True)
     until(lambda: run.done)
     assert run.exit_code == -9
 
@@ -85,8 +86,9 @@ def test_cancel_twice_is_cancel(play):
     assert list(run) == []
 
 
-def test_a_second_cancel_does_not_shorten_the_grace(play):
+def test_a_second_cancel_does_not_shorten_the_grace(play, graces):
     """The CLI keeps its time to end its tools; only a second Ctrl-C takes it away."""
+    graces(term=1000)
     fake = play(on_term(ready("ending"), wait_for("ended"), text("ended"), exit_code=143), init(), hang())
     run = Client(cli_path=fake.path).run("p")
     next(run)
@@ -120,7 +122,7 @@ def test_cancel_of_a_run_that_is_over_but_not_read(play):
 @pytest.mark.parametrize("deaf", [False, True])
 def test_cancel_before_the_first_line(play, graces, deaf):
     """A CLI that has said nothing yet."""
-    graces(term=0.1)
+    graces(term=0.1 if deaf else 60)
     fake = play(*([ignore_term()] if deaf else []), ready("on"), hang())
     run = Client(cli_path=fake.path).run("p")
     fake.wait("on")
@@ -143,14 +145,16 @@ def test_cancel_at_once_after_the_start(play):
     assert client.totals.cancelled == 20
 
 
-def test_cancel_after_the_result_line_gives_the_result(play, graces):
+def test_cancel_after_the_result_line_gives_the_result(play, graces, clock):
     """The answer is there: the cancel ends what lingers, and the turn is a success."""
-    graces(term=0.1)
+    graces(exit=1000, term=60)
     fake = play(init(), result("the answer"), ready("said"), hang())
     run = Client(cli_path=fake.path).run("p")
     fake.wait("said")
     until(lambda: run._channel.reducer.answer)
     run.cancel()
+    clock.move(0, run)
+    clock.move(100, run)
     assert run.result().result == "the answer"
     assert run.exit_code == -15
 
@@ -183,8 +187,9 @@ def test_cancel_after_the_result_line_is_no_term(play, tmp_path, way):
     assert client.totals.cancelled == 0
 
 
-def test_a_result_that_stands_in_the_pipe_when_the_cancel_comes(play):
+def test_a_result_that_stands_in_the_pipe_when_the_cancel_comes(play, graces):
     """The CLI answers because it is told to end, and is gone: what it wrote is read, and it is the answer."""
+    graces(term=60)
     fake = play(on_term(result("in time"), exit_code=0), init(), hang())
     run = Client(cli_path=fake.path).run("p")
     next(run)
@@ -192,8 +197,9 @@ def test_a_result_that_stands_in_the_pipe_when_the_cancel_comes(play):
     assert run.result().result == "in time"
 
 
-def test_what_is_said_on_term_arrives_before_the_end(play):
+def test_what_is_said_on_term_arrives_before_the_end(play, graces):
     """Both pipes are read on during the ladder."""
+    graces(term=60)
     words = [text(f"word {number}") for number in range(200)]
     fake = play(on_term(*words, exit_code=143), init(), hang())
     run = Client(cli_path=fake.path).run("p")
@@ -248,15 +254,15 @@ def test_a_stopped_cli_is_cancelled(play, graces):
 
 def test_close_after_cancel_waits_for_the_ladder(play, graces):
     """`cancel` asks, `close` waits: then nothing is left."""
-    graces(term=0.3)
+    graces(term=0.1)
     fake = play(ignore_term(), *EVERY_CHILD, init(), hang())
     run = Client(cli_path=fake.path).run("p")
     next(run)
     run.cancel()
-    assert fake.alive() != []
     run.close()
-    until_gone(fake)
     assert run.done
+    assert run.exit_code == -9
+    until_gone(fake)
 
 
 def test_cancel_ends_the_drain_of_a_run_whose_leader_is_gone(play, graces):
@@ -354,8 +360,9 @@ def test_no_child_survives(play, graces, clock, way, deaf):
 
 
 @linux
-def test_a_child_that_is_born_during_the_ladder(play):
+def test_a_child_that_is_born_during_the_ladder(play, graces):
     """A tool that the CLI starts as its answer to TERM is found too."""
+    graces(term=60)
     born = [start_child(kind, ignore_term=True) for kind in KINDS]
     fake = play(on_term(*born, exit_code=143), init(), hang())
     run = Client(cli_path=fake.path).run("p")
@@ -394,7 +401,7 @@ def test_the_end_of_one_run_spares_the_others(play):
     cancelled, other, third = client.run("p"), client.run("p"), Client(cli_path=fake.path).run("p", kill_leftovers=True)
     fake.wait("on", count=3)
     cancelled.close()
-    assert len(fake.alive()) == 14
+    until(lambda: len(fake.alive()) == 14, "what was killed is gone")
     fake.release("end")
     assert other.result().result == third.result().result == "1"
     kill_children(fake)
@@ -441,20 +448,21 @@ def test_a_grandchild_that_holds_the_pipes_does_not_hold_the_run(play, graces, s
     """There is no end of file; the end of the leader and a short drain are enough."""
     graces(drain=0.1)
     fake = play(init(), start_child("session", **{f"inherit_{name}": True for name in streams}), result("1"))
-    began = time.monotonic()
     run = Client(cli_path=fake.path).run("p")
-    assert run.result().result == "1"
+    assert run.result(DEADLINE).result == "1"
     assert run.exit_code == 0
-    assert time.monotonic() - began < 4
     kill_children(fake)
 
 
 def test_the_drain_takes_the_usual_time_at_most(play):
-    """With the constants as they are: half a second."""
-    fake = play(init(), start_child("session", inherit_stdout=True), result("1"))
+    """With the constants as they are: half a second from the leader's end."""
+    fake = play(init(), start_child("session", inherit_stdout=True), result("1"), ready("said"), wait_for("end"))
+    run = Client(cli_path=fake.path).run("p")
+    fake.wait("said")
     began = time.monotonic()
-    assert Client(cli_path=fake.path).ask("p").result == "1"
-    assert 0.4 < time.monotonic() - began < 4
+    fake.release("end")
+    assert run.result(DEADLINE).result == "1"
+    assert 0.4 < time.monotonic() - began < 4.5  # and not the 5 s of a process that does not end
     kill_children(fake)
 
 

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from waiting import Background, until
 
-from claude_cli_client import _exec_errors, discovery
+from claude_cli_client import _ask_version, _exec_errors, discovery
 from claude_cli_client.discovery import cli_version, find_cli, known_version, start_error
 from claude_cli_client.errors import CLINotFoundError, CLIVersionError, StartError
 
@@ -510,6 +512,30 @@ class Witness:
         return False
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the question. `late(asking)`: its time is over, in no time."""
+    made = Clock()
+    monkeypatch.setattr(_ask_version, "monotonic", made)
+    return made
+
+
+class Clock:
+    def __init__(self) -> None:
+        self._calls, self._step, self._ahead = 0, 0, 0
+
+    def __call__(self) -> float:
+        self._calls += 1
+        self._ahead += self._step
+        return time.monotonic() + self._ahead
+
+    def late(self, asking: Background) -> None:
+        looks = self._calls + 6
+        until(lambda: self._calls > looks, "it has read what was said")
+        self._step = 100
+        asking.result()
+
+
 def test_the_version_is_the_bare_number(tmp_path):
     """ "2.1.332 (Claude Code)" becomes "2.1.332"."""
     assert cli_version(program(tmp_path / "claude")) == "2.1.332"
@@ -582,25 +608,29 @@ def test_a_file_that_cannot_be_executed(tmp_path):
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_a_program_that_hangs_is_killed_with_its_children(tmp_path, witness):
+def test_a_program_that_hangs_is_killed_with_its_children(tmp_path, witness, clock):
     """At the deadline the whole group goes, although all of it ignores SIGTERM."""
     path = program(
         tmp_path / "claude",
-        f"#!/bin/sh\ntrap '' TERM\nexec 9>{witness.path}\nsleep 600 &\necho partial\nsleep 600\n",
+        f"#!/bin/sh\ntrap '' TERM\nexec 9>{witness.path}\nsleep 600 &\necho partial\necho ready >&9\nsleep 600\n",
     )
-    with pytest.raises(StartError, match=r"did not end within 0.3 s\n  it said: partial"):
-        cli_version(path, timeout=0.3)
+    asking = Background(cli_version, path, timeout=100)
+    assert witness.said() == b"ready\n"
+    with pytest.raises(StartError, match=r"did not end within 100 s\n  it said: partial"):
+        clock.late(asking)
     assert witness.gone()
 
 
-def test_an_answer_without_an_end_is_not_good_enough(tmp_path, witness):
+def test_an_answer_without_an_end_is_not_good_enough(tmp_path, witness, clock):
     """A CLI that answers and then hangs would hang in a turn too."""
     path = program(
         tmp_path / "claude",
-        f"#!/bin/sh\nexec 9>{witness.path}\necho '2.1.332 (Claude Code)'\nexec sleep 600 >&- 2>&-\n",
+        f"#!/bin/sh\nexec 9>{witness.path}\necho '2.1.332 (Claude Code)'\necho ready >&9\nexec sleep 600 >&- 2>&-\n",
     )
+    asking = Background(cli_version, path, timeout=100)
+    assert witness.said() == b"ready\n"
     with pytest.raises(StartError, match="did not end within"):
-        cli_version(path, timeout=0.3)
+        clock.late(asking)
     assert witness.gone()
 
 
@@ -653,13 +683,15 @@ def test_ctrl_c_leaves_nothing(tmp_path, witness):
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs waitid")
-def test_without_waitid_it_works_too(tmp_path, monkeypatch, witness):
+def test_without_waitid_it_works_too(tmp_path, monkeypatch, witness, clock):
     """The fallback (macOS before Python 3.13) still answers, and still kills at the deadline."""
     monkeypatch.delattr(os, "waitid")
     assert cli_version(program(tmp_path / "claude"), timeout=60) == "2.1.332"
-    hang = program(tmp_path / "hang", f"#!/bin/sh\nexec 9>{witness.path}\nsleep 600\n")
+    hang = program(tmp_path / "hang", f"#!/bin/sh\nexec 9>{witness.path}\necho ready >&9\nsleep 600\n")
+    asking = Background(cli_version, hang, timeout=100)
+    assert witness.said() == b"ready\n"
     with pytest.raises(StartError, match="did not end within"):
-        cli_version(hang, timeout=0.3)
+        clock.late(asking)
     assert witness.gone()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
-from hosts import Host
+from hosts import Host, gone
 
 from claude_cli_client.testing import (
     FakeCLI,
@@ -32,16 +33,18 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
 ALONE = {"CLAUDE_CLI_CLIENT_GUARD": "0"}
 RUNS = 16
 IN_TIME = 5.0
+# What was killed need not be gone: the end waits half a second for that, and a loaded machine may need more.
+DYING = 2.0
 
 
 def ends(host: Host, fake: FakeCLI, codes: Sequence[int] = (0,), within: float = IN_TIME) -> float:
-    """The host ends in time, and at that moment nothing of its runs lives."""
+    """The host ends in time, and by then has ended all that its runs had started."""
     begin = time.monotonic()
     code = host.end(within + 5)
     took = time.monotonic() - begin
     assert code in codes, f"exit code {code}: {host.complaints()}"
     assert took < within, f"{took:.1f} s"
-    assert fake.alive() == [], host.complaints()
+    gone(fake, DYING)
     return took
 
 
@@ -229,18 +232,14 @@ def test_ctrl_c_comes_out_at_once(call: str) -> None:
         FakeCLI([init(), ignore_term(), ready("up"), hang()]) as fake,
         Host(
             f"""
+            from claude_cli_client import _channel
+            _channel.GRACE = 1000
             {"" if "ask" in call else "run = client.run('x'); next(run)"}
-            began = []
-            def note(*_):
-                began.append(time.monotonic())
-                raise KeyboardInterrupt
-            signal.signal(signal.SIGINT, note)
             try:
                 say("there")
                 {call}
             except KeyboardInterrupt:
-                took = time.monotonic() - began[0]
-                say(took < 0.5 or took)
+                say("out")
             (channel,) = _cleanup.live
             say(channel.cancelled)
             channel.cancel(hard=True)      # the test need not wait for the ladder
@@ -252,7 +251,7 @@ def test_ctrl_c_comes_out_at_once(call: str) -> None:
         host.expect("there")
         fake.wait("up")
         host.kill(signal.SIGINT)
-        assert host.lines() == ["True", "True"]
+        assert host.lines() == ["out", "True"]
         ends(host, fake)
 
 
@@ -262,17 +261,14 @@ def test_leaving_with_by_ctrl_c_waits_and_the_second_one_hurries() -> None:
         FakeCLI([init(), ignore_term(), ready("up"), hang()]) as fake,
         Host(
             """
+            from claude_cli_client import _channel
             from claude_cli_client._channel import Channel
-            began, wait = [], Channel.wait
-            def note(*_):
-                began.append(time.monotonic())
-                raise KeyboardInterrupt
+            _channel.GRACE, Channel.end_bound, wait = 1000, 1000, Channel.wait
             def told(channel, seconds):
                 if seconds:
                     say("waiting")
                 return wait(channel, seconds)
             Channel.wait = told
-            signal.signal(signal.SIGINT, note)
             try:
                 with client.run("x") as run:
                     next(run)
@@ -280,9 +276,8 @@ def test_leaving_with_by_ctrl_c_waits_and_the_second_one_hurries() -> None:
                     for event in run:
                         pass
             except KeyboardInterrupt:
-                say(len(began), time.monotonic() - began[-1] < 0.5)
-                run._channel.wait(5)
-                say(run.done, time.monotonic() - began[-1] < 1.5)
+                say("out")
+                say(wait(run._channel, 10), run.exit_code)
             """,
             fake,
             env=ALONE,
@@ -293,7 +288,7 @@ def test_leaving_with_by_ctrl_c_waits_and_the_second_one_hurries() -> None:
         host.kill(signal.SIGINT)
         host.expect("waiting")
         host.kill(signal.SIGINT)
-        assert host.lines() == ["2 True", "waiting", "True True"], host.complaints()
+        assert host.lines() == ["out", "True -9"], host.complaints()
         ends(host, fake)
 
 
@@ -305,6 +300,9 @@ def test_a_second_ctrl_c_hurries_the_exit() -> None:
         ) as fake,
         Host(
             """
+            # Without the second Ctrl-C nothing would happen for long.
+            from claude_cli_client import _channel
+            _channel.GRACE = _cleanup._EXIT_GRACE = _cleanup._EXIT_BOUND = _cleanup._EXIT_HURRY = 60.0
             runs = [client.run("x") for _ in range(4)]
             waiting = _cleanup._await
             def told(*args):
@@ -321,7 +319,7 @@ def test_a_second_ctrl_c_hurries_the_exit() -> None:
         host.tell("go")
         host.expect("waiting")
         host.kill(signal.SIGINT)
-        ends(host, fake, (0, 1, *INTERRUPTED), within=1.5)
+        ends(host, fake, (0, 1, *INTERRUPTED), within=30)
 
 
 def test_ctrl_c_between_the_threads_start_and_its_first_step() -> None:
@@ -408,8 +406,8 @@ def test_ctrl_c_at_every_step_of_a_start_gives_the_slot_back(point: str) -> None
                 say(len(client._pool._held), len(client._pool._running), len(_cleanup.live))
             client.ask("x")
             begin = time.monotonic()
-            client.close()
-            say(time.monotonic() - begin < 2)
+            client.close(60)
+            say(time.monotonic() - begin < 30)
             """,
             fake,
             env={**ALONE, "POINT": point, "SLOTS": "1"},
@@ -433,30 +431,41 @@ while True:
 """
 
 
+def end_by_ctrl_c(host: Host) -> None:
+    """One that lands in a finaliser is lost: another follows, which may find the program in its end."""
+    codes: Sequence[int] = INTERRUPTED
+    for _ in range(5):
+        try:
+            code = host.process.wait(IN_TIME / 2)
+        except subprocess.TimeoutExpired:
+            host.kill(signal.SIGINT)
+            codes = (0, 1, *INTERRUPTED)
+        else:
+            assert code in codes, host.complaints()
+            return
+    raise AssertionError(f"the host lives: {host.complaints()}")
+
+
 def test_ctrl_c_at_random_moments() -> None:
-    """Sixty programs in a loop of short turns: each ends at once, and no CLI is orphaned."""
+    """Thirty-six programs in a loop of short turns: each ends at once, and no CLI is orphaned."""
     chance = random.Random(7)
     script = [init(), repeat(3, text("some text")), pause(0.01), result("x")]
-    names = list(RANDOM) * 10
     with FakeCLI(script) as fake:
-        for group in range(0, len(names), 6):
+        for _ in range(6):
             with ExitStack() as stack:
                 hosts = []
-                for name in names[group : group + 6]:
-                    source = "client.ask('x')\nsay('there')\n" + LOOP.format(call=RANDOM[name])
-                    hosts.append((name, stack.enter_context(Host(source, fake, env={**ALONE, "SLOTS": "4"}))))
-                for _, host in hosts:
+                for call in RANDOM.values():
+                    source = "client.ask('x')\nsay('there')\n" + LOOP.format(call=call)
+                    hosts.append(stack.enter_context(Host(source, fake, env={**ALONE, "SLOTS": "4"})))
+                for host in hosts:
                     host.expect("there", timeout=20)
-                for _, host in hosts:
+                for host in hosts:
                     # The one place where time is chosen: any moment will do.
                     time.sleep(chance.random() * 0.02)
                     host.kill(signal.SIGINT)
-                for name, host in hosts:
-                    begin = time.monotonic()
-                    code = host.end(10)
-                    assert code in INTERRUPTED, (name, code, host.complaints())
-                    assert time.monotonic() - begin < IN_TIME, name
-                assert fake.alive() == [], [host.complaints() for _, host in hosts]
+                for host in hosts:
+                    end_by_ctrl_c(host)
+                gone(fake, DYING)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")

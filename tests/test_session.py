@@ -28,12 +28,16 @@ from claude_cli_client import (
     StartError,
     TurnCancelled,
     TurnTimeout,
+    _open_session,
     _session_reader,
     _turn,
 )
+from claude_cli_client import session as session_module
 from claude_cli_client._sync import Latch
 from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
+    PROMPT_UUID,
+    Step,
     ask_permission,
     began,
     call_hook,
@@ -136,12 +140,19 @@ def test_initialize_is_refused(play, slots_free):
     assert slots_free(client) == 4
 
 
-def test_initialize_is_never_answered(play, slots_free):
+def test_initialize_is_never_answered(play, slots_free, monkeypatch):
     """StartError after `start_timeout`, with what was started and the stderr so far."""
     fake = play(wait_for_request("initialize"), to_stderr("waiting for a lock\n"), hang())
     client = Client(cli_path=fake.path)
-    with pytest.raises(StartError, match=r"0\.5 s \(start_timeout\)") as caught:
-        client.session(start_timeout=0.5)
+    awaited = _open_session._await
+
+    def with_words(channel, *rest):
+        until(lambda: channel.stderr)  # a program may need longer to start than a test wants to wait
+        awaited(channel, *rest)
+
+    monkeypatch.setattr(_open_session, "_await", with_words)
+    with pytest.raises(StartError, match=r"0\.05 s \(start_timeout\)") as caught:
+        client.session(start_timeout=0.05)
     assert "waiting for a lock" in str(caught.value)
     assert "--input-format" in str(caught.value)
     assert not fake.alive()
@@ -183,8 +194,6 @@ def test_the_cli_cannot_be_started(tmp_path, slots_free):
 
 def test_ctrl_c_while_it_starts(play, slots_free, monkeypatch):
     """KeyboardInterrupt comes out at once; the process ends behind it."""
-    from claude_cli_client import _open_session
-
     fake = play(wait_for_request("initialize"), hang())
 
     def interrupt(*args):
@@ -302,15 +311,14 @@ def test_results_of_others_in_between(live):
 
 def test_a_joined_prompt(live):
     """A result of several prompts is the answer if ours is among them."""
-    from claude_cli_client.testing import PROMPT_UUID
-
     several = {"user_message_uuid": "x", "user_message_uuids": ["x", PROMPT_UUID]}
     _, session = live(began(), result("both", **several), lifecycle("completed"))
     assert session.ask("q").result == "both"
 
 
-def test_a_cli_that_names_no_prompts(live):
+def test_a_cli_that_names_no_prompts(live, monkeypatch):
     """Without uuids and lifecycle the first result is the answer, and the turn is over soon after."""
+    monkeypatch.setattr(_session_reader, "_SETTLE", 0.02)
     _, session = live(wait_for_line({"type": "user"}), init(), result("old"), wait_for_line({"type": "user"}), init(),
                       result("old too"))  # fmt: skip
     assert session.ask("q").result == "old"
@@ -447,6 +455,7 @@ def test_interrupt_ends_the_turn(live):
     fake, session = live(began(), text("half"), ready("on"), interrupted(), turn(text("two"), answer="two"))
     run = session.run("one")
     fake.wait("on")
+    until(lambda: run._channel.reducer.init)  # an interrupt before it is said again
     session.interrupt()
     with pytest.raises(InterruptedTurnError):
         run.result()
@@ -467,21 +476,16 @@ def test_interrupt_when_nothing_is_on(live):
 
 def test_interrupt_of_a_prompt_that_still_waits(live):
     """The CLI takes it out of its queue: no result comes, and the turn ends all the same."""
-    fake, session = live(
-        wait_for_line({"type": "user"}), lifecycle("queued"), ready("on"), wait_for("go"),
-        wait_for_request("interrupt"), wait_for("go"), ready("replied"), turn(),
+    # The second request of ours, behind `initialize`. `reply` cannot name the prompt, which is only known then.
+    response = {"subtype": "success", "request_id": "client-2", "response": {"cancelled": [PROMPT_UUID]}}
+    _, session = live(
+        wait_for_line({"type": "user"}), lifecycle("queued"), wait_for_request("interrupt"),
+        Step("say_own", line={"type": "control_response", "response": response}), turn(),
     )  # fmt: skip
     run = session.run("q")
-    fake.wait("on")
-    asking = Background(session.interrupt)
-    until(lambda: session._duplex._waiters)
-    waiter = next(iter(session._duplex._waiters))
-    response = {"subtype": "success", "request_id": waiter, "response": {"cancelled": [run.prompt_uuid]}}
-    session._duplex.receive({"type": "control_response", "response": response})
-    asking.result()
+    session.interrupt()
     with pytest.raises(InterruptedTurnError):
         run.result(DEADLINE)
-    fake.release("go")
     assert session.ask("q2").result == "done"
 
 
@@ -499,12 +503,14 @@ def test_interrupt_before_the_turn_began(live):
     assert session.ask("q2").result == "done"
 
 
-def test_interrupt_that_the_cli_ignores(live, impatient):
+def test_interrupt_that_the_cli_ignores(live, clock):
     """It agrees and goes on: after the grace the session is ended, in bounds."""
     fake, session = live(began(), ready("on"), *expect("interrupt", {}), hang())
     run = session.run("q")
     fake.wait("on")
     session.interrupt()
+    assert not run.done
+    clock.move(10, session)
     with pytest.raises(InterruptedTurnError):
         run.result(DEADLINE)
     with pytest.raises(SessionClosedError):
@@ -570,20 +576,26 @@ def test_a_callback_may_close(live, graces):
 # --- limits of a turn
 
 
-def test_the_total_limit_of_a_turn(live):
+def test_the_total_limit_of_a_turn(live, clock):
     """TurnTimeout; the turn is interrupted and the session goes on."""
-    _, session = live(began(), interrupted(), turn())
+    fake, session = live(began(), ready("on"), interrupted(), turn())
+    run = session.run("q", timeout=100)
+    fake.wait("on")
+    clock.move(200, session)
     with pytest.raises(TurnTimeout) as caught:
-        session.ask("q", timeout=0.2)
+        run.result()
     assert caught.value.kind == "total"
     assert session.ask("q2").result == "done"
 
 
-def test_the_idle_limit_of_a_turn(live):
+def test_the_idle_limit_of_a_turn(live, clock):
     """No line for so long; TurnTimeout, and the session goes on."""
-    _, session = live(began(), interrupted(), turn())
+    fake, session = live(began(), ready("on"), interrupted(), turn())
+    run = session.run("q", idle_timeout=100)
+    fake.wait("on")
+    clock.move(200, session)
     with pytest.raises(TurnTimeout) as caught:
-        session.ask("q", idle_timeout=0.2)
+        run.result()
     assert caught.value.kind == "idle"
     assert session.ask("q2").result == "done"
 
@@ -598,14 +610,25 @@ def test_limits_come_from_the_session(play):
         assert (session._channel.launch.timeout, session._channel.launch.idle_timeout) == (0.2, None)
 
 
-def test_limits_come_from_the_client(play):
+def test_a_limit_in_ask(live, impatient):
+    """By the clock as it is."""
+    _, session = live(hang())
+    with pytest.raises(TurnTimeout):
+        session.ask("q", timeout=0.01)
+
+
+def test_limits_come_from_the_client(play, clock):
     """A client's own limits count for the turns of its sessions; a call's override them."""
-    fake = play(*expect_initialize(), began(), interrupted(), began(), wait_for("end"), ended(), read_stdin())
-    with Client(cli_path=fake.path, timeout=0.2).session() as session:
-        with pytest.raises(TurnTimeout, match=r"0\.2 s"):
-            session.ask("q")
+    fake = play(*expect_initialize(), began(), ready("on"), interrupted(), began(), wait_for("end"), ended(),
+                read_stdin())  # fmt: skip
+    with Client(cli_path=fake.path, timeout=100).session() as session:
+        run = session.run("q")
+        fake.wait("on")
+        clock.move(200, session)
+        with pytest.raises(TurnTimeout, match="100 s"):
+            run.result()
         run = session.run("q", timeout=None)
-        assert run._channel.timeout is None
+        clock.move(200, session)
         fake.release("end")
         assert run.result().result == "done"
 
@@ -614,60 +637,48 @@ def test_between_turns_there_is_no_limit(live, clock):
     """A session may wait for its user for days."""
     _, session = live(turn(), turn())
     session.ask("q", timeout=5, idle_timeout=5)
-    clock._ahead += 1e6
-    session._channel.wake.set()
-    assert session.mcp_status is not None
+    clock.move(1e6, session)
+    assert not session.closed
     assert session.ask("q", timeout=5, idle_timeout=5).result == "done"
 
 
-def test_an_open_callback_suspends_the_idle_limit(live):
+def test_an_open_callback_suspends_the_idle_limit(live, clock):
     """A person may take hours: silence while a callback is at work is ours, not the CLI's."""
-    fake, session = live(began(), ask_permission("Bash", id="p", answered=False), ready("asked"),
-                         wait_for_line({"response": {"request_id": "p"}}), ended(),
-                         can_use_tool=lambda request: waited.wait(DEADLINE))  # fmt: skip
+    _, session = live(began(), ask_permission("Bash"), ended(), can_use_tool=lambda request: waited.wait(DEADLINE))
     waited = threading.Event()
-    run = session.run("q", idle_timeout=0.05)
-    fake.wait("asked")
-    passes = count_idle_passes(session)
-    until(lambda: passes() > 3)
-    assert not run.done
+    run = session.run("q", idle_timeout=100)
+    until(lambda: session._duplex.is_answering)
+    for _ in range(3):
+        clock.move(200, session)
+        assert run._channel.stopped is None
     waited.set()
     assert run.result().result == "done"
 
 
-def count_idle_passes(session):
-    """How often the idle limit was due: the reader moves its deadline then."""
-    counted = itertools.count()
-    seen = [0]
-    original = type(session._duplex).is_answering
-
-    class Watched(type(session._duplex)):
-        @property
-        def is_answering(self):
-            seen[0] = next(counted) + 1
-            return original.fget(self)
-
-    session._duplex.__class__ = Watched
-    return lambda: seen[0]
-
-
-def test_the_total_limit_is_not_suspended(live):
+def test_the_total_limit_is_not_suspended(live, clock):
     """Also a callback that never comes back cannot hold a turn beyond it."""
     _, session = live(began(), ask_permission("Bash", answered=False), interrupted(in_tool=True), turn(),
                       can_use_tool=lambda request: request.wait_cancelled(DEADLINE))  # fmt: skip
+    run = session.run("q", timeout=100)
+    until(lambda: session._duplex.is_answering)
+    clock.move(200, session)
     with pytest.raises(TurnTimeout):
-        session.ask("q", timeout=0.2)
+        run.result()
     assert session.ask("q2").result == "done"
 
 
-def test_a_limit_whose_interrupt_is_ignored(live, impatient):
+def test_a_limit_whose_interrupt_is_ignored(live, impatient, clock):
     """Not even a reply: the session is ended in bounds, by KILL where TERM is ignored; the run says timeout."""
-    fake, session = live(ignore_term(), began(), hang())
+    fake, session = live(ignore_term(), began(), ready("on"), hang())
+    run = session.run("q", timeout=100)
+    fake.wait("on")
+    clock.move(200, session)
     with pytest.raises(TurnTimeout):
-        session.ask("q", timeout=0.2)
+        run.result()
     with pytest.raises(SessionClosedError):
         session.mcp_status()
     until_gone(fake)
+    assert session._channel.exit_code == -signal.SIGKILL
 
 
 def test_too_much_output_that_nobody_takes(live):
@@ -720,13 +731,17 @@ def test_a_dropped_run_is_cancelled(live):
     assert session.ask("q2").result == "done"
 
 
-def test_cancel_when_the_answer_is_there(live):
+def test_cancel_when_the_answer_is_there(live, clock, monkeypatch):
     """The answer outweighs it."""
+    monkeypatch.setattr(_session_reader, "_SETTLE", 1000.0)
     fake, session = live(began(), result("done"), ready("said"), wait_for("go"), turn())
     run = session.run("q")
     fake.wait("said")
     until(lambda: run._channel.reducer.answer)
     run.cancel()
+    clock.move(0, session)
+    assert not run.done
+    clock.move(2000, session)
     assert run.result().result == "done"
     fake.release("go")
     assert session.ask("q2").result == "done"
@@ -875,22 +890,37 @@ def test_run_right_after_death(live):
 
 
 def test_a_turn_that_meets_the_end(live, monkeypatch):
-    """A turn that was put in when the reader had just looked for the last time still ends."""
-    _, session = live(began(), die_by(signal.SIGKILL))
+    """One that is put in when the reader has looked for the last time, and has not said so, still ends."""
+    fake, session = live(wait_for("go"), die_by(signal.SIGKILL))
     late = []
-    over = _session_reader.SessionChannel.over
+    terminal_event = _session_reader.SessionReader._terminal_event
 
-    def slow_over(channel, terminal):
-        channel.gone = False  # as it was when `run` looked
-        late.append(session.run("too late"))
-        over(channel, terminal)
+    def slowly(reader):
+        if not late:
+            late.append(session.run("too late"))
+        return terminal_event(reader)
 
-    monkeypatch.setattr(_session_reader.SessionChannel, "over", slow_over)
-    with pytest.raises(ProcessError):
-        session.ask("q")
+    monkeypatch.setattr(_session_reader.SessionReader, "_terminal_event", slowly)
+    fake.release("go")
     until(lambda: late)
     with pytest.raises(ProcessError):
         late[0].result(DEADLINE)
+
+
+def test_a_turn_that_comes_behind_the_end(live, monkeypatch):
+    """The session ends when `run` has looked whether it has: SessionClosedError, and no run that never ends."""
+    fake, session = live(wait_for("go"), exit_with(3))
+    turn_class = session_module.Turn
+
+    def late(*args, **named):
+        fake.release("go")
+        until(lambda: session.closed)
+        return turn_class(*args, **named)
+
+    monkeypatch.setattr(session_module, "Turn", late)
+    with pytest.raises(SessionClosedError) as caught:
+        session.run("q")
+    assert isinstance(caught.value.__cause__, ProcessError)
 
 
 def test_death_while_nobody_looks(live):

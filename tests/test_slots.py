@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 from waiting import Background, until, until_gone
 
-from claude_cli_client import Client, ClientClosedError, ProcessError, SlotTimeoutError, StartError, _reader
+from claude_cli_client import (
+    Client,
+    ClientClosedError,
+    ProcessError,
+    SlotTimeoutError,
+    StartError,
+    _pool,
+    _reader,
+    _sync,
+)
 from claude_cli_client._pool import Pool, Slot
 from claude_cli_client.testing import (
     hang,
@@ -124,15 +133,19 @@ def test_first_come_first_served(play):
     assert [call.prompt for call in fake.calls] == list("012345")
 
 
-def test_who_gives_up_loses_his_place_only(play):
+def test_who_gives_up_loses_his_place_only(play, monkeypatch):
     """A waiter whose time is over leaves the line; the one behind him gets the slot."""
     fake = play(ready("on"), wait_for("end"), *TURN)
     client = Client(cli_path=fake.path, max_concurrent=1)
     run = client.run("first")
-    impatient = Background(client.ask, "impatient", slot_timeout=0.2)
-    until(lambda: waiters(client) == 1)
+    deadlines = []
+    monkeypatch.setattr(_sync, "_SLICE", 0.02)
+    monkeypatch.setattr(_pool, "Deadline", lambda seconds: deadlines.append(_sync.Deadline(seconds)) or deadlines[-1])
+    impatient = Background(client.ask, "impatient", slot_timeout=1000)
+    until(lambda: waiters(client) == 1 and deadlines)
     patient = Background(client.ask, "patient")
     until(lambda: waiters(client) == 2)
+    deadlines[0].at -= 2000
     with pytest.raises(SlotTimeoutError):
         impatient.result()
     assert waiters(client) == 1
@@ -500,7 +513,7 @@ INTERRUPTED = {
     """,
     "in close": """
         from claude_cli_client import _channel
-        _channel.GRACE = 0.5
+        _channel.GRACE = 20
         run = client.run("deaf")
         next(run)
         when(lambda: run._channel.cancelled)
@@ -509,6 +522,7 @@ INTERRUPTED = {
             run.close()
         except KeyboardInterrupt:
             print("interrupted", 0, flush=True)
+        run._channel.cancel(hard=True)
         run.close()
     """,
     "in map": """
