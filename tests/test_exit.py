@@ -235,6 +235,16 @@ def test_ctrl_c_comes_out_at_once(call: str) -> None:
             from claude_cli_client import _channel
             _channel.GRACE = 1000
             {"" if "ask" in call else "run = client.run('x'); next(run)"}
+
+            def ctrl_c(number, frame):     # as soon as it waits; where it does not yet, a little later
+                while frame is not None and frame.f_code.co_name != "_wait":
+                    frame = frame.f_back
+                if frame is not None:
+                    raise KeyboardInterrupt
+                signal.setitimer(signal.ITIMER_REAL, 0.005)
+
+            signal.signal(signal.SIGINT, ctrl_c)
+            signal.signal(signal.SIGALRM, ctrl_c)
             try:
                 say("there")
                 {call}
