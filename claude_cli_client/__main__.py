@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
-        _flush_stdout()
+        _flush()
 
 
 @contextlib.contextmanager
@@ -90,16 +90,17 @@ def _signals_as_exceptions() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _flush_stdout() -> None:
-    """What cannot be written has been told by now: it must not raise again when the interpreter
-    flushes the buffer at exit, which makes the exit code 120."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError, AttributeError):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+def _flush() -> None:
+    """What cannot be written has been told by now, or cannot be: it must not raise again when the
+    interpreter flushes the buffers at exit, which makes the exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
 
 # --- commands
