@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeGuard, get_args
 
 from .options import SettingSource, ThinkingMode
 
@@ -210,7 +210,7 @@ def session(name: str, value: Any) -> None:
     word(name, value)
 
 
-def is_uuid(value: object) -> bool:
+def is_uuid(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and re.fullmatch(_UUID, value) is not None
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ._project_folders import forms_of, is_session
+from ._checks import is_uuid
+from ._project_folders import forms_of
 from ._project_key import project_key
 from ._summary import SessionInfo, milliseconds, session_info, summarize
 from .errors import SessionNotFoundError, StoreError
@@ -210,7 +211,7 @@ def _row(item: Any, project: str | None) -> _Row | None:
     if not isinstance(item, Mapping):
         return None
     session_id, mtime, key = item.get("session_id"), item.get("mtime"), item.get("project_key", project)
-    if not isinstance(session_id, str) or not is_session(session_id) or not isinstance(key, str):
+    if not is_uuid(session_id) or not isinstance(key, str):
         return None
     summary = item.get("summary")
     return _Row(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from . import _transcript_file as transcript_file
+from ._checks import is_uuid
 from ._ends import summary_of
-from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, is_session, worktrees
+from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
 from .errors import SessionNotFoundError
@@ -68,7 +69,7 @@ class OnDisk:
                 raise
             return  # one of many, removed just now or another user's
         for entry in entries:
-            if entry.name.endswith(_SUFFIX) and is_session(entry.name[: -len(_SUFFIX)]):
+            if entry.name.endswith(_SUFFIX) and is_uuid(entry.name[: -len(_SUFFIX)]):
                 try:
                     status = entry.stat()
                 except OSError:  # removed just now, or a link in a circle

@@ -9,7 +9,6 @@ folder may be another directory's, it is marked as not `sure`, and lists look at
 from __future__ import annotations
 
 import os
-import re
 import stat
 import unicodedata
 from typing import Final, NamedTuple
@@ -19,7 +18,6 @@ from ._project_key import is_cut, prefix, project_key
 _GIT_TIMEOUT: Final = 5.0  # seconds: a list of worktrees takes milliseconds, unless the disk is gone
 # Set inside of git's hooks, these name another repository than the one that we ask about.
 _GIT_PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class Folder(NamedTuple):
@@ -70,11 +68,6 @@ def all_folders(projects: str) -> list[Folder]:
             return [Folder(entry.path) for entry in entries if is_folder(entry.path)]
     except (FileNotFoundError, NotADirectoryError):  # no session was ever written here
         return []
-
-
-def is_session(name: str) -> bool:
-    """Whether a name is a session's, so that it can become part of a path."""
-    return _UUID.fullmatch(name) is not None
 
 
 def is_folder(path: str) -> bool:
