@@ -195,7 +195,7 @@ def _remembered(resume: Any) -> tuple[str, str]:
     session_id, cwd = (resume.get(name) or "" for name in _FIELDS)
     if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or (session_id and not is_uuid(session_id)):
         raise ValueError(f"this is not what Conversation.to_dict() gave: {dict(resume)!r}")
-    return cast("str", session_id), cwd
+    return session_id, cwd
 
 
 def _is_stale(run: Run) -> bool:
