@@ -75,6 +75,9 @@ class _Fault(NamedTuple):
     words: str
 
 
+_NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projects has no key")
+
+
 class _Batch:
     """Entries of one file. Filled by the reader, then the worker's, until one of them settles it."""
 
@@ -138,7 +141,7 @@ class Mirror:
         self._worker: threading.Thread | None = None
         self._losses: dict[SessionKey, _Loss] = {}  # since the last report
         self.lost = 0  # entries, in all
-        self.unplaced = 0  # frames of files that are no transcripts
+        self.unreadable = 0  # frames of another shape
 
     # --- while the run lasts
 
@@ -146,12 +149,15 @@ class Mirror:
         """Take a frame, a line of `size` bytes. Never blocks."""
         path, entries = frame.get("filePath"), frame.get("entries")
         key = self._key(path) if isinstance(path, str) else None
-        if key is None or not isinstance(path, str) or not isinstance(entries, list):
-            self.unplaced += 1
+        if not isinstance(path, str) or not isinstance(entries, list):
+            self.unreadable += 1
             return
         entries = [entry for entry in entries if isinstance(entry, dict)]
         if not entries:
             return  # nothing to write, and no store should see a transcript without entries
+        if key is None:
+            self._lose(_Batch(SessionKey("", "", path), path), len(entries), _NO_PLACE)
+            return
         batch = self._filling.get(path) or _Batch(key, path)
         self._look()
         if self._waiting + self._bytes > self._max_backlog:
@@ -237,8 +243,8 @@ class Mirror:
         remarks = []
         if self.lost:
             remarks.append(f"{self.lost} entries of transcripts were not stored")
-        if self.unplaced:
-            remarks.append(f"{self.unplaced} frames of the mirror were dropped: of no file below CONFIG/projects")
+        if self.unreadable:
+            remarks.append(f"{self.unreadable} frames of the mirror were of an unknown shape")
         return remarks
 
     # --- the machine room
@@ -308,9 +314,11 @@ class Mirror:
             except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
                 fault = _fault(error)
             batch.began = math.inf
-            if pause is None or batch.outcome is not None or monotonic() - began > APPEND_LIMIT:
+            if pause is None or monotonic() - began > APPEND_LIMIT:
                 break
             time.sleep(pause)
+            if batch.outcome is not None:  # given up meanwhile: the store may be closed by now
+                break
         return fault
 
 

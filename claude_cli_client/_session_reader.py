@@ -42,6 +42,7 @@ class SessionChannel(Channel):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.turns: queue.SimpleQueue[Turn] = queue.SimpleQueue()
+        self.turn: Turn | None = None  # that is on; the reader's alone
         self.listeners: set[queue.SimpleQueue[list[Event] | None]] = set()
         self.closing: float | None = None  # the grace in seconds
         self.gone = False  # its process has ended: from now on no turn is taken
@@ -51,7 +52,9 @@ class SessionChannel(Channel):
         _reader.read(self, SessionReader)
 
     def hurry(self, stopping: bool) -> float | None:
-        granted = super().hurry(stopping)
+        if self.turn is not None and self.turn.hard:
+            return 0.0
+        granted = super().hurry(stopping or (self.turn is not None and self.turn.cancelled))
         return max(self.closing, self.grace) if granted is None and self.closing is not None else granted
 
     def ask_to_close(self, grace: float) -> None:
@@ -64,13 +67,21 @@ class SessionReader(Reader):
     _channel: SessionChannel
 
     def __init__(self, channel: SessionChannel) -> None:
-        self._turn: Turn | None = None
         self._closed_input = False
         self._cut_short = False  # a turn of it was, so what its tools began may still run
         self._close_grace = 0.0
         super().__init__(channel)
         assert self._duplex is not None
         self._duplex.on_risen = self._risen
+
+    @property
+    def _turn(self) -> Turn | None:
+        """The turn that is on."""
+        return self._channel.turn
+
+    @_turn.setter
+    def _turn(self, turn: Turn | None) -> None:
+        self._channel.turn = turn
 
     def _limit_turn(self, timeout: float | None, idle: float | None, start: float | None) -> None:
         # A process that waits for its first prompt says nothing: no limit until there is a turn.

@@ -59,7 +59,8 @@ class Conversation:
         self._client = client
         self._options = {"cwd": cwd, **given} if cwd else given
         self._restart_stale = restart_stale
-        self._last: Run | None = None
+        # Not the run, which ends when nobody refers to it.
+        self._last: Channel | Turn | None = None
         self._own = False  # a turn of ours has made or continued the session
         self._starting: dict[str, object] = {}  # who is starting a turn; taken in one atomic step
         self._era = _fork.era
@@ -104,7 +105,7 @@ class Conversation:
                 run.close()
                 self._begin_anew()
                 run = self._start(prompt, cast("Mapping[str, Any]", options))
-            self._last = run
+            self._last = run._channel
         finally:  # also when Ctrl-C comes in the first step
             if self._starting.get("") is me:
                 del self._starting[""]
@@ -142,10 +143,9 @@ class Conversation:
     @property
     def session_id(self) -> str:
         """The session's id, "" before there is one. During a turn it is the turn's, as soon as the CLI says it."""
-        last = self._last
-        if last is None:
+        channel = self._last
+        if channel is None:
             return self._session_id
-        channel = last._channel
         is_on = channel.terminal is None and self._era is _fork.era
         return (channel.reducer.session_id if is_on or _is_kept(channel) else "") or self._session_id
 
@@ -157,10 +157,12 @@ class Conversation:
 
     def _settle(self) -> None:
         """Keep what the last turn has brought. Raises `ConcurrencyError` if it is still on."""
-        if self._last is None:
+        channel = self._last
+        if channel is None:
             return
-        channel = self._last._channel
-        if channel.terminal is None or not channel.wait(_ENDING):
+        # One that nobody wants is about to end; of the others the terminal event comes just before the end.
+        bound = channel.end_bound if channel.cancelled else _ENDING
+        if (channel.terminal is None and not channel.cancelled) or not channel.wait(bound):
             raise ConcurrencyError("a turn of this conversation is on: one at a time")
         self._adopt(channel)
 
@@ -174,7 +176,7 @@ class Conversation:
         self._era = _fork.era
         self._starting = {}
         if self._last is not None:
-            self._adopt(self._last._channel)
+            self._adopt(self._last)
 
     def __repr__(self) -> str:
         return f"<Conversation session_id={self.session_id!r} cwd={self.cwd!r}>"

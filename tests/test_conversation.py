@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import sys
@@ -27,6 +28,7 @@ from claude_cli_client.testing import (
     die_by,
     exit_with,
     hang,
+    ignore_term,
     init,
     on_term,
     ready,
@@ -442,3 +444,26 @@ say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         program.expect("0")
         assert program.end() == 0
     assert resumed(fake) == [None, SESSION_ID, SESSION_ID]
+
+
+def test_a_dropped_run_is_cancelled(play, tmp_path):
+    """The conversation does not keep it: nobody wants the turn any more, so its process ends and the slot is free."""
+    fake = play(scripts=[[init(), ready("on"), hang()], [init(), result("two")]])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    chat = client.conversation(cwd=tmp_path)
+    for _ in chat.run("one"):
+        break
+    gc.collect()
+    assert chat.ask("two").result == "two"
+
+
+def test_behind_a_cancelled_turn(play, tmp_path, graces):
+    """The next one waits until the process is gone, as in a live session."""
+    graces(term=0.2)
+    fake = play(scripts=[[ignore_term(), init(), ready("on"), hang()], [init(), result("two")]])
+    chat = Client(cli_path=fake.path).conversation(cwd=tmp_path)
+    run = chat.run("one")
+    fake.wait("on")
+    run.cancel()
+    assert chat.ask("two").result == "two"
+    assert run.done

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hosts import Host
 from mirror_stores import MAIN, PROJECT, Blocked, Broken, Recorder, entry, fail, lines, mirror
-from waiting import Background, until, until_gone
+from waiting import DEADLINE, Background, until, until_gone
 
 from claude_cli_client import (
     MIRROR_ERROR,
@@ -261,11 +261,17 @@ def test_keys(play, tmp_path, file, key):
     "file", ["S.jsonl", "P/S/agent.jsonl", "P/S.json", "P/.jsonl", "../P/S.jsonl", "/elsewhere/projects/P/S.jsonl"]
 )
 def test_files_that_are_no_transcripts(play, tmp_path, caplog, file):
-    """Dropped, and a warning says so without naming them."""
-    assert located(play, tmp_path / "projects" / file, config_dir=tmp_path) == []
+    """No store has a key for them, so they are told as lost, with the path; the log does not name it."""
+    path = str(tmp_path / "projects" / file)
+    store = Recorder()
+    fake = play(init(), say({"type": "transcript_mirror", "filePath": path, "entries": [{"n": 1}]}), result("x"))
+    events = list(Client(cli_path=fake.path, store=store, config_dir=tmp_path).run("p"))
+    assert [event.type for event in events] == ["system", "mirror_error", "result"]
+    assert events[1].error == "LookupError"
+    assert events[1].data["path"] == path
+    assert store.batches == []
     (warning,) = until(lambda: warnings_of(caplog))
-    assert warning.startswith("1 frames of the mirror were dropped")
-    assert file not in warning
+    assert warning == "1 entries of transcripts were not stored"
 
 
 def test_hidden_frames_of_other_sorts(play, tmp_path):
@@ -964,3 +970,20 @@ say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         program.expect("append")
         program.expect("7")
         assert program.end(8) == 0
+
+
+@pytest.mark.parametrize("way", ["cancel", "hard"])
+def test_a_turn_of_a_dead_session_does_not_wait_for_the_store(play, tmp_path, graces, way):
+    """The CLI has died and the store hangs: who cancels the turn, or presses Ctrl-C twice, is not held up."""
+    graces(term=0.2 if way == "cancel" else 1000, store=1000)
+    blocked = Blocked()
+    fake = play(expect_initialize(), turn(mirror(tmp_path, 1), answer="a"), wait_for("end"), die_by(9))
+    session = Client(cli_path=fake.path, store=Broken(blocked), config_dir=tmp_path).session()
+    run = session.run("1")
+    assert blocked.entered.wait(DEADLINE)
+    fake.release("end")
+    until_gone(fake)
+    run._channel.cancel(hard=way == "hard")
+    until(lambda: run.done)
+    blocked.released.set()
+    session.close()
