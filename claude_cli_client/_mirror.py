@@ -234,6 +234,7 @@ class Mirror:
         for batch in self._open:
             batch.settle(_Fault("TimeoutError", why))
         self._purge()
+        _empty(self._batches)  # a worker that is stuck must not keep what nobody waits for
         self._batches.put(None)
         if self._worker is not None and not stuck:
             self._worker.join(1.0)  # it has only to return
@@ -320,6 +321,14 @@ class Mirror:
             if batch.outcome is not None:  # given up meanwhile: the store may be closed by now
                 break
         return fault
+
+
+def _empty(items: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            items.get_nowait()
+    except queue.Empty:
+        return
 
 
 def _fault(error: BaseException) -> _Fault:

@@ -18,6 +18,7 @@ from claude_cli_client import (
     MIRROR_ERROR,
     Client,
     ConcurrencyError,
+    InterruptedTurnError,
     SessionClosedError,
     SessionKey,
     SessionStore,
@@ -30,11 +31,13 @@ from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import (
     SESSION_ID,
     SimulatedCLI,
+    began,
     die_by,
     expect,
     expect_initialize,
     hang,
     init,
+    interrupted,
     read_stdin,
     ready,
     result,
@@ -987,3 +990,24 @@ def test_a_turn_of_a_dead_session_does_not_wait_for_the_store(play, tmp_path, gr
     until(lambda: run.done)
     blocked.released.set()
     session.close()
+
+
+@pytest.mark.parametrize("way", ["limit", "interrupt"])
+def test_a_stopped_turn_of_a_session_waits_less_for_the_store(play, tmp_path, graces, clock, way):
+    """As one that is cancelled: the store gets the ladder's grace, and what it did not take is told."""
+    graces(term=0.2, store=1000)
+    blocked = Blocked()
+    fake = play(expect_initialize(), began(), mirror(tmp_path, 1), ready("on"), interrupted(), read_stdin())
+    client = Client(cli_path=fake.path, store=Broken(blocked), store_flush="eager", config_dir=tmp_path)
+    with client.session() as session:
+        run = session.run("1", timeout=100)
+        fake.wait("on")
+        if way == "interrupt":
+            session.interrupt()
+        else:
+            clock.move(200, session)
+        *_, lost, last = run
+        assert lost.type == "mirror_error"
+        assert last.is_terminal
+        assert isinstance(run.error(), TurnTimeout if way == "limit" else InterruptedTurnError)
+        blocked.released.set()
