@@ -928,7 +928,11 @@ def test_the_interpreter_ends_while_a_store_hangs(play, config):
 def test_the_interpreter_ends_in_the_middle_of_a_turn(play, config):
     """What came is stored before it ends, if the store takes it."""
     fake = play(init(), mirror(config, 1), ready("said"), hang())
-    source = "run = client.run('p'); hear('go'); import atexit; atexit.register(lambda: say(store.numbers))"
+    source = (
+        "from claude_cli_client import _cleanup\n"
+        "_cleanup._EXIT_GRACE = _cleanup._EXIT_BOUND = 60\n"  # for a machine under load
+        "run = client.run('p'); hear('go'); import atexit; atexit.register(lambda: say(store.numbers))"
+    )
     with host(fake, config, source, hangs=False) as program:
         fake.wait("said")
         program.tell("go")
