@@ -81,13 +81,14 @@ class InStore:
     # --- one session
 
     def info(self, session_id: str) -> SessionInfo | None:
+        """What the list says of it: of several that have this id, of the first that it can show."""
+        rows: Iterable[_Row]
         if self._optional("list_summaries") or not self._keys:
             rows = self._rows("list_summaries", "list_sessions")
-            return next((self._info(row) for row in rows if row.key.session_id == session_id), None)
-        for key, entries in self._loaded(session_id):
-            times = [time for entry in entries if (time := milliseconds(entry.get("timestamp"))) is not None]
-            return self._info(_Row(key, max(times, default=0), summarize(None, entries)))
-        return None
+        else:
+            rows = (_row_of(key, entries) for key, entries in self._loaded(session_id))
+        infos = (self._info(row) for row in rows if row.key.session_id == session_id)
+        return next((info for info in infos if info is not None), None)
 
     def open(self, session_id: str) -> StoredTranscript:
         for key, entries in self._loaded(session_id):
@@ -205,6 +206,12 @@ class StoredTranscript:
 
     def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
         self._place.write(SessionKey(self._key.project_key, session_id), entries)
+
+
+def _row_of(key: SessionKey, entries: Sequence[Entry]) -> _Row:
+    """What a list would say of a transcript that was loaded."""
+    times = [time for entry in entries if (time := milliseconds(entry.get("timestamp"))) is not None]
+    return _Row(key, max(times, default=0), summarize(None, entries))
 
 
 def _row(item: Any, project: str | None) -> _Row | None:

@@ -80,9 +80,10 @@ class OnDisk:
     # --- one session
 
     def info(self, session_id: str) -> SessionInfo | None:
-        for folder, status in self._found(session_id, transcript_file.status_of):
-            return _info(folder, f"{session_id}.jsonl", status.st_mtime_ns, status.st_size)
-        return None
+        """What the list says of it: of several that have this id, of the first that it can show."""
+        found = self._found(session_id, transcript_file.status_of)
+        rows = (_info(folder, session_id + _SUFFIX, it.st_mtime_ns, it.st_size) for folder, it in found)
+        return next((info for info in rows if info is not None), None)
 
     def open(self, session_id: str) -> TranscriptFile:
         return TranscriptFile(self._path(session_id))
@@ -117,7 +118,7 @@ class OnDisk:
     def _found(
         self, session_id: str, look: Callable[[str], os.stat_result | None]
     ) -> list[tuple[Folder, os.stat_result]]:
-        """Where it is; the newest first where every project is looked at."""
+        """Where it is, and is of the directory as for a list; the newest first where every project is looked at."""
 
         def those(folders: list[Folder]) -> list[tuple[Folder, os.stat_result]]:
             there = []
@@ -128,7 +129,7 @@ class OnDisk:
                     if self._directory is not None:
                         raise
                     continue  # one of many, another user's
-                if status is not None:
+                if status is not None and _is_ours(folder, session_id):
                     there.append((folder, status))
             return there
 
@@ -147,7 +148,18 @@ class OnDisk:
 
 
 def _path(folder: Folder, session_id: str) -> str:
-    return os.path.join(folder.path, f"{session_id}.jsonl")
+    return os.path.join(folder.path, session_id + _SUFFIX)
+
+
+def _is_ours(folder: Folder, session_id: str) -> bool:
+    """Whether a session in this folder is one of the directory that was asked for. Mostly the folder says it."""
+    if folder.sure:
+        return True
+    try:
+        parts = transcript_file.ends_of(_path(folder, session_id))
+    except FileNotFoundError:  # what was left when its folder could not be removed: nothing says whose it is
+        parts = []
+    return is_of(folder, summary_of(parts).get("cwd"))
 
 
 def _removable(path: str) -> os.stat_result | None:

@@ -285,8 +285,14 @@ def test_of_an_id_in_two_projects_the_newer_one_counts(disk, tmp_path):
     assert [info.summary for info in client.list_sessions(**disk.where)] == ["new"]
     assert client.get_session(session_id, **disk.where).summary == "new"
     assert [message.text for message in messages(disk, session_id)] == ["new"]
-    disk.put({"type": "mode"}, session_id=session_id, directory=tmp_path / "other", time=3)
-    assert [info.summary for info in client.list_sessions(**disk.where)] == ["old"]
+
+
+def test_of_an_id_in_two_projects_one_that_can_be_shown(place, tmp_path):
+    """The newer one has nothing to show: a list and `get_session` tell of the other."""
+    session_id = place.put(said("old"), time=1)
+    place.put({"type": "mode"}, session_id=session_id, directory=tmp_path / "other", time=3)
+    assert [info.summary for info in client.list_sessions(**place.where)] == ["old"]
+    assert client.get_session(session_id, **place.where).summary == "old"
 
 
 # --- lists: on disk
@@ -328,6 +334,38 @@ def test_a_cut_name_with_another_hash(disk, tmp_path):
     assert ids(disk, ours) == [mine]
     assert ids(disk, theirs) == [yours]
     assert [message.text for message in messages(disk, mine, ours)] == ["p"]
+
+
+@pytest.fixture
+def foreign(disk, tmp_path):
+    """A directory, and another's session in the folder that is found for it by its beginning."""
+    ours, theirs = (tmp_path / ("x" * 200) / name for name in ("ours", "theirs"))
+    session_id = disk.put(said("p", cwd=str(theirs)), directory=theirs)
+    folder = disk.project(theirs)
+    folder.rename(folder.with_name(folder.name[:201] + "0other"))
+    return ours, session_id
+
+
+@pytest.mark.parametrize("function", [function for function in FUNCTIONS if function is not client.get_session])
+def test_a_session_of_another_directory(disk, foreign, function):
+    """What a list of the directory does not show is not there for any other call, and stays."""
+    ours, session_id = foreign
+    assert ids(disk, ours) == []
+    assert client.get_session(session_id, ours, **disk.where) is None
+    with pytest.raises(SessionNotFoundError):
+        function(session_id, *FUNCTIONS[function], ours, **disk.where)
+    assert ids(disk) == [session_id]
+
+
+def test_delete_can_be_repeated_in_a_folder_found_by_its_beginning(disk, foreign):
+    """Also there: the transcript that told whose the session was is gone by then."""
+    theirs, session_id = foreign[0].with_name("theirs"), foreign[1]
+    (folder,) = (disk.config / "projects").iterdir()
+    (folder / session_id).mkdir()
+    client.delete_session(session_id, theirs, **disk.where)
+    (folder / session_id).mkdir()
+    client.delete_session(session_id, theirs, **disk.where)
+    assert list(folder.iterdir()) == []
 
 
 def test_what_is_no_transcript(disk):
