@@ -84,10 +84,12 @@ def is_of(folder: Folder, cwd: str | None) -> bool:
     """Whether a session that began in `cwd` belongs to the directory that the folder was found for."""
     if folder.sure or cwd is None or folder.directory is None or cwd == folder.directory:
         return True
-    if forms_of(cwd)[-1] != forms_of(folder.directory)[-1]:
-        return False
     try:
+        if forms_of(cwd)[-1] != forms_of(folder.directory)[-1]:
+            return False
         return os.path.samefile(cwd, folder.directory)
+    except ValueError:  # no path, or one that this locale cannot encode
+        return False
     except OSError:  # gone from the disk: that they look alike is all that can be known
         return True
 

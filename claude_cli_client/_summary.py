@@ -132,8 +132,8 @@ def _fold(found: dict[str, Any], entry: Mapping[str, Any]) -> None:
         found["sidechain"] = entry.get("isSidechain") is True
     if "created_at" not in found and (time := milliseconds(entry.get("timestamp"))) is not None:
         found["created_at"] = time
-    if "cwd" not in found and (cwd := entry.get("cwd")) and isinstance(cwd, str):
-        found["cwd"] = _kept(cwd)
+    if "cwd" not in found and (cwd := entry.get("cwd")) and isinstance(cwd, str) and "\0" not in cwd:
+        found["cwd"] = _kept(cwd)  # with a NUL it is no path, and raises wherever it is taken for one
     for field, name in _LATEST.items():
         value = entry.get(field)
         if isinstance(value, str):

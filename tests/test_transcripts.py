@@ -368,6 +368,30 @@ def test_delete_can_be_repeated_in_a_folder_found_by_its_beginning(disk, foreign
     assert list(folder.iterdir()) == []
 
 
+def test_a_working_directory_with_a_nul(disk, foreign):
+    """Is none: it costs neither the list nor the session, and the next entry that names one counts."""
+    theirs = foreign[0].with_name("theirs")
+    (folder,) = (disk.config / "projects").iterdir()
+    session_id = new_id()
+    entries = [said("p", cwd=f"{theirs}\0"), said("q", cwd=str(theirs))]
+    (folder / f"{session_id}.jsonl").write_bytes(as_lines(entries))
+    assert {info.cwd for info in client.list_sessions(theirs, **disk.where)} == {str(theirs)}
+    assert client.get_session(session_id, theirs, **disk.where).cwd == str(theirs)
+    assert client.get_session(session_id, foreign[0], **disk.where) is None
+
+
+def test_a_working_directory_that_cannot_be_encoded(disk, foreign, monkeypatch):
+    """By this process's locale: then it is not the directory that was asked for, which could be."""
+    ours, _ = foreign
+    (folder,) = (disk.config / "projects").iterdir()
+
+    def refuse(path):
+        raise UnicodeEncodeError("latin-1", path, 0, 1, "ordinal not in range(256)")
+
+    monkeypatch.setattr(_project_folders, "forms_of", refuse)
+    assert not _project_folders.is_of(_project_folders.Folder(str(folder), str(ours), sure=False), "/\u2192")
+
+
 def test_what_is_no_transcript(disk):
     """Folders, pipes, empty files, links in a circle, and names that are no UUID are passed over."""
     project = disk.project()
