@@ -1,8 +1,8 @@
 """Sessions in a store: the same few operations as on disk, see `_on_disk.py`.
 
-What a store raises becomes a `StoreError`. A method that a store need not have is looked up by name;
-where one is needed and missing, that is a `ValueError` which names it. A store is somebody else's code:
-rows that are no rows are passed over, entries that are no objects too.
+A store is called as `_store_calls.py` says. A method that it need not have is looked up by name; where
+one is needed and missing, that is a `ValueError` which names it. Entries that are no objects are passed
+over.
 
 `directory=None` is every project, as far as the store can list them.
 """
@@ -10,26 +10,18 @@ rows that are no rows are passed over, entries that are no objects too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from ._checks import is_uuid
 from ._project_folders import forms_of
 from ._project_key import project_key
+from ._store_calls import Row, ask, items, rows, subpaths
 from ._summary import SessionInfo, milliseconds, session_info, summarize
-from .errors import SessionNotFoundError, StoreError
+from .errors import SessionNotFoundError
 from .store import SessionKey, optional
 
 _AT_ONCE: Final = 500  # entries in one `append`
 
 Entry = dict[str, Any]
-
-
-class _Row(NamedTuple):
-    """A session, as the store lists it."""
-
-    key: SessionKey
-    mtime: int
-    summary: Mapping[str, Any] | None  # None: it lists no summaries
 
 
 class InStore:
@@ -57,7 +49,7 @@ class InStore:
                 shown.add(row.key.session_id)
                 yield info
 
-    def _rows(self, *names: str) -> list[_Row]:
+    def _rows(self, *names: str) -> list[Row]:
         """What the first of these methods that the store has lists, newest first."""
         name = next((name for name in names if self._optional(name)), None)
         if name is None:
@@ -65,13 +57,11 @@ class InStore:
             raise ValueError(f"the store lists no sessions, it has no {' or '.join(names)}(){remedy}")
         keys: Sequence[str | None] = self._keys or [None]
         for key in keys:
-            listed = self._call(name, (), key)
-            rows = [row for item in _sequence(listed) if (row := _row(item, key)) is not None]
-            if rows:
-                return sorted(rows, key=lambda row: (-row.mtime, row.key.session_id))
+            if found := rows(self._store, name, key):
+                return found
         return []
 
-    def _info(self, row: _Row) -> SessionInfo | None:
+    def _info(self, row: Row) -> SessionInfo | None:
         summary = row.summary
         if summary is None:
             summary = summarize(None, self._load(row.key) or ())
@@ -82,12 +72,12 @@ class InStore:
 
     def info(self, session_id: str) -> SessionInfo | None:
         """What the list says of it: of several that have this id, of the first that it can show."""
-        rows: Iterable[_Row]
+        listed: Iterable[Row]
         if self._optional("list_summaries") or not self._keys:
-            rows = self._rows("list_summaries", "list_sessions")
+            listed = self._rows("list_summaries", "list_sessions")
         else:
-            rows = (_row_of(key, entries) for key, entries in self._loaded(session_id))
-        infos = (self._info(row) for row in rows if row.key.session_id == session_id)
+            listed = (_row_of(key, entries) for key, entries in self._loaded(session_id))
+        infos = (self._info(row) for row in listed if row.key.session_id == session_id)
         return next((info for info in infos if info is not None), None)
 
     def open(self, session_id: str) -> StoredTranscript:
@@ -101,7 +91,7 @@ class InStore:
     def delete(self, session_id: str) -> None:
         self._needed("delete")
         key = self._key(session_id)
-        self._call("delete", key, key)
+        self._do("delete", key, key)
 
     def subagents(self, session_id: str) -> list[str]:
         self._needed("list_subkeys")
@@ -123,18 +113,18 @@ class InStore:
         for entry in entries:
             part.append(entry)
             if len(part) == _AT_ONCE:
-                self._call("append", key, key, part)
+                self._do("append", key, key, part)
                 part = []
         if part:
-            self._call("append", key, key, part)
+            self._do("append", key, key, part)
 
     # --- finding it
 
     def _key(self, session_id: str) -> SessionKey:
         """The key of a session that is there. By the store's list, if it has one: a load may be large."""
         if self._optional("list_sessions") or not self._keys:
-            rows = self._rows("list_sessions", "list_summaries")
-            found = next((row.key for row in rows if row.key.session_id == session_id), None)
+            listed = self._rows("list_sessions", "list_summaries")
+            found = next((row.key for row in listed if row.key.session_id == session_id), None)
         else:
             found = next((key for key, _ in self._loaded(session_id)), None)
         if found is None:
@@ -148,12 +138,13 @@ class InStore:
                 yield key, entries
 
     def _load(self, key: SessionKey) -> list[Entry]:
-        return [entry for entry in _sequence(self._call("load", key, key)) if isinstance(entry, dict)]
+        loaded = ask(self._store, "load", key, key, read=items)
+        return [entry for entry in loaded if isinstance(entry, dict)]
 
     def _subkeys(self, key: SessionKey) -> dict[str, str]:
         """The subpath of each subagent."""
         found: dict[str, str] = {}
-        for subpath in _sequence(self._call("list_subkeys", key, key.project_key, key.session_id)):
+        for subpath in subpaths(self._store, key.project_key, key.session_id):
             name = subpath.rpartition("/")[2] if isinstance(subpath, str) else ""
             if name.startswith("agent-") and subpath.startswith("subagents/"):
                 found.setdefault(name[len("agent-") :], subpath)
@@ -172,14 +163,8 @@ class InStore:
         if not self._optional(name):
             raise ValueError(f"the store cannot do this: a {type(self._store).__name__} has no {name}()")
 
-    def _call(self, name: str, key: Sequence[str | None], *arguments: Any) -> Any:
-        try:
-            return getattr(self._store, name)(*arguments)
-        except StoreError:  # says it already, and whether a retry may help
-            raise
-        except Exception as error:
-            message = f"the session store failed in {name}(): {type(error).__name__}: {error}"
-            raise StoreError(message, key=tuple(key)) from error
+    def _do(self, name: str, key: SessionKey, *arguments: Any) -> None:
+        ask(self._store, name, key, *arguments, read=lambda _: None)
 
 
 class StoredTranscript:
@@ -208,25 +193,7 @@ class StoredTranscript:
         self._place.write(SessionKey(self._key.project_key, session_id), entries)
 
 
-def _row_of(key: SessionKey, entries: Sequence[Entry]) -> _Row:
+def _row_of(key: SessionKey, entries: Sequence[Entry]) -> Row:
     """What a list would say of a transcript that was loaded."""
     times = [time for entry in entries if (time := milliseconds(entry.get("timestamp"))) is not None]
-    return _Row(key, max(times, default=0), summarize(None, entries))
-
-
-def _row(item: Any, project: str | None) -> _Row | None:
-    if not isinstance(item, Mapping):
-        return None
-    session_id, mtime, key = item.get("session_id"), item.get("mtime"), item.get("project_key", project)
-    if not is_uuid(session_id) or not isinstance(key, str):
-        return None
-    summary = item.get("summary")
-    return _Row(
-        SessionKey(key, session_id),
-        int(mtime) if isinstance(mtime, (int, float)) and mtime == mtime else 0,
-        summary if isinstance(summary, Mapping) else None,
-    )
-
-
-def _sequence(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)) else []
+    return Row(key, max(times, default=0), summarize(None, entries))

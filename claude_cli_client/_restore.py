@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup
-from ._checks import is_uuid
 from ._config_copy import copy_config
 from ._project_key import project_key
+from ._store_calls import rows, subpaths
 from ._sync import Deadline
 from ._transcript_file import line_of
 from ._transcript_key import SUFFIX, file_of
@@ -128,16 +128,15 @@ class Restore:
     def _listed(self, project: str | None) -> list[tuple[str, str]]:
         """What the store lists of a project, or of all; the latest first."""
         self._asked = (project,)
-        listing = optional(self._store, "list_sessions")
-        rows = [row for row in (listing and listing(project)) or () if isinstance(row, Mapping)]
-        rows.sort(key=lambda row: row["mtime"], reverse=True)
-        places = ((row.get("project_key", project), row.get("session_id")) for row in rows)
-        return [(str(folder), str(session)) for folder, session in places if folder and is_uuid(session)]
+        if optional(self._store, "list_sessions") is None:
+            return []
+        return [row.key[:2] for row in rows(self._store, "list_sessions", project)]
 
     def _subagents(self, project: str, session: str) -> Iterable[tuple[SessionKey, Entries]]:
         self._asked = (project, session)
-        listing = optional(self._store, "list_subkeys")
-        for subpath in dict.fromkeys((listing and listing(project, session)) or ()):
+        if optional(self._store, "list_subkeys") is None:
+            return
+        for subpath in dict.fromkeys(subpaths(self._store, project, session)):
             key = SessionKey(project, session, "" if subpath is None else subpath)
             if entries := self._load(key):
                 yield key, entries

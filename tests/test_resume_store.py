@@ -230,6 +230,17 @@ def test_what_is_no_session_is_passed_over(look, store, work):
     assert f"--resume={SESSION_ID}" in seen.argv
 
 
+def test_a_time_that_is_none(look, store, work):
+    """A row without a time, or with one that is no number, is the oldest one, as in a list."""
+    rows = [{}, {"mtime": None}, {"mtime": float("inf")}, {"mtime": "soon"}]
+    for number, row in enumerate(rows):
+        row["session_id"] = f"00000000-0000-4000-8000-00000000001{number}"
+        store.put(key_in(work, row["session_id"]), entry(3))
+    store.list_sessions = lambda _: [*rows, {"session_id": SESSION_ID, "mtime": 1}]
+    seen = look(store, resume=None, continue_conversation=True)
+    assert f"--resume={SESSION_ID}" in seen.argv
+
+
 def test_no_session_to_continue(look):
     """The CLI looks for one itself."""
     seen = look(Recorder(), resume=None, continue_conversation=True)
@@ -329,6 +340,23 @@ def test_a_store_that_raises(play, store, work, tmp, error, slots_free):
 
 
 LATEST = {"continue_conversation": True}
+
+
+@pytest.mark.parametrize("method", ["list_sessions", "list_subkeys"])
+def test_a_store_that_raises_while_it_is_read(play, store, work, method):
+    """The same of a method that is a generator; the error names it."""
+
+    def listing(*_):
+        yield from ()
+        raise OSError("no route")
+
+    setattr(store, method, listing)
+    fake = play(init(), result("x"))
+    options = LATEST if method == "list_sessions" else {"resume": SESSION_ID}
+    with pytest.raises(StoreError, match=rf"failed in {method}\(\): OSError: no route") as caught:
+        Client(cli_path=fake.path, store=store).run("p", cwd=work, **options)
+    assert caught.value.key[:1] == key_in(work)[:1]
+    assert fake.calls == []
 
 
 @pytest.mark.parametrize("method", ["load", "list_sessions", "list_subkeys"])

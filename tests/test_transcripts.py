@@ -1056,6 +1056,9 @@ def test_rows_that_are_no_rows(stored):
     good = stored.store.list_summaries(None)
     odd = [None, 7, {}, {"session_id": 7}, {"session_id": "../x", "mtime": 1}, {"session_id": MISSING, "mtime": 1}]
     odd += [{**good[0], "session_id": MISSING, "summary": 7, "mtime": float("nan"), "project_key": "x"}]
+    odd += [{**good[0], "session_id": MISSING, "summary": 7, "mtime": time} for time in (None, "1", [], "inf")]
+    odd += [{**good[0], "session_id": MISSING, "summary": 7, "mtime": sign * float("inf")} for sign in (1, -1)]
+    odd += [{**good[0], "session_id": MISSING, "project_key": ""}]
     stored.store.list_summaries = lambda project: [*odd, *good]
     assert ids(stored) == [session_id]
     stored.store.list_summaries = lambda project: None
@@ -1085,6 +1088,28 @@ def test_a_store_that_fails(stored, name):
         calls[name]()
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert caught.value.key == (() if name in ("list_sessions", "list_summaries") else stored.key(PARALLEL))
+
+
+@pytest.mark.parametrize("name", ["load", "list_sessions", "list_summaries", "list_subkeys"])
+def test_a_store_that_fails_while_it_is_read(stored, name):
+    """The same of a method that is a generator, which runs only then."""
+    stored.captured()
+
+    def fail(*arguments):
+        yield from ()
+        raise RuntimeError("no connection")
+
+    setattr(stored.store, name, fail)
+    calls = {
+        "load": lambda: messages(stored, PARALLEL, stored.directory),
+        "list_sessions": lambda: client.rename_session(PARALLEL, "t", stored.directory, **stored.where),
+        "list_summaries": lambda: ids(stored, stored.directory),
+        "list_subkeys": lambda: client.list_subagents(PARALLEL, stored.directory, **stored.where),
+    }
+    with pytest.raises(StoreError, match=rf"{name}\(\): RuntimeError: no connection") as caught:
+        calls[name]()
+    key = stored.key(PARALLEL)
+    assert caught.value.key == (key[:1] if name in ("list_sessions", "list_summaries") else key)
 
 
 def test_what_is_no_store():
