@@ -171,10 +171,9 @@ class Database:
             raise StoreError(f"{self.path}: this store was closed", retryable=False)
         if self._connection is not None and _file_at(self.path) != self._file:
             self.disconnect()
-        if self._connection is None:
+        while (connection := self._connection) is None:  # a signal handler that forks closes it at once
             self._connect()
-        assert self._connection is not None
-        return self._connection
+        return connection
 
     def _connect(self) -> None:
         _create(self.path)
@@ -186,14 +185,16 @@ class Database:
             )
         # Never made by SQLite, which would follow the umask. Any bytes may be in a path: hence the URI.
         uri = "file:" + _quoted(self.path) + "?mode=rw"
-        connection = sqlite3.connect(uri, uri=True, timeout=_LOOK, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection, self._file = connection, file
+        # Listed before it is there, and while it is prepared: Ctrl-C or a signal handler that forks may
+        # come at any moment, and what is not listed is not closed before a fork.
+        self._file = file
         _open.add(self)
+        self._connection = sqlite3.connect(uri, uri=True, timeout=_LOOK, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(self._connection)
+        except BaseException:
+            self.disconnect()
+            raise
 
 
 def _create(path: str) -> None:

@@ -326,7 +326,7 @@ def test_import_leaves_out_what_a_turn_does_not_need(imported):
     """Modules beyond the core are imported on first use."""
     ours = {name.partition(".")[2] for name in imported[0] if name.startswith("claude_cli_client.")}
     assert not {name for name in ours if LAYER[name] > 3}
-    later = "totals _recover _argv _merge _launch _probe store _mirror _restore _config_copy conversation"
+    later = "totals _recover _argv _merge _launch _probe store _store_calls _mirror _restore _config_copy conversation"
     assert not ours & set(later.split())
 
 

@@ -24,7 +24,7 @@ from hosts import Host
 from test_fork import forks
 from waiting import Background
 
-from claude_cli_client import SessionKey, SQLiteStore, StoreError, _sqlite_store
+from claude_cli_client import SessionKey, SQLiteStore, StoreError, _sqlite_file, _sqlite_store
 from claude_cli_client.store import summarize
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -487,6 +487,24 @@ def test_kill_9_in_the_middle_of_an_append(path, round_):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+class Interrupted(set):
+    """The list of open files, with Ctrl-C as it takes one in."""
+
+    def add(self, one):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_the_file_is_opened(path, store, monkeypatch):
+    """No connection is left that is not listed: before a fork nobody would close it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(_sqlite_file, "_open", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            store.load(KEY)
+        assert held_open(path) == 0
+    store.append(KEY, entries(1))
+    assert store.load(KEY) == entries(1)
+
+
 # --- fork
 
 _FORKED = """
@@ -632,6 +650,33 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_transaction(path):
         say(uuids())
         """,
         ["['1', '2']"],
+    )
+
+
+@linux
+def test_fork_by_a_signal_handler_while_the_file_is_opened(path):
+    """The connection that is made just then is closed before it, too, and both begin anew."""
+    forked(
+        path,
+        """
+        real, pids = store._database._prepare, []
+
+        def prepare(connection):
+            real(connection)
+            if not pids:
+                pids.append(os.fork())
+                if not pids[0]:
+                    say("inherited", open_files())
+
+        store._database._prepare = prepare
+        add("1")
+        if not pids[0]:
+            add("2")
+            os._exit(0)
+        reap(pids[0])
+        say(uuids())
+        """,
+        ["inherited 0", "['1', '2']"],
     )
 
 
