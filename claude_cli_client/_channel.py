@@ -264,7 +264,8 @@ class Channel:
         if mirror.lost:
             self.folder.keep()
         self.remarks += mirror.remarks()
-        return mirror.report(self.folder.stays)
+        restored = self.launch.restore.report() if self.launch.restore is not None else []
+        return [*restored, *mirror.report(self.folder.stays)]
 
     def hurry(self, stopping: bool) -> float | None:
         """The seconds that a store is granted when somebody wants to leave; None: nobody does."""

@@ -8,7 +8,8 @@ and memory, but nothing that it does may come back: the folder is removed with t
 * Plugins are installed below the configuration folder. The settings that name them are left out:
   the CLI would fetch them anew from the network in every run.
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
-* What the CLI only reads (memory, agents, commands, skills, ...) is linked, not copied.
+* What the CLI only reads (agents, commands, skills, ...) is linked, not copied. So is the project's
+  memory, where there is one: what the turn notes in it is meant for the next ones.
 
 What is not there is passed over, and so is what cannot be read, as the CLI does it.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ._env import CONFIG_DIR
@@ -35,16 +36,20 @@ def config_dir(env: Mapping[str, str], cwd: str) -> str:
     return config_folder(os.path.normpath(os.path.join(cwd, named)) if named else os.path.join(_home(env), ".claude"))
 
 
-def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
-    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError."""
+def copy_config(env: Mapping[str, str], cwd: str, target: str, projects: Iterable[str] = ()) -> None:
+    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError.
+
+    `projects`: whose memory the turn may read and go on with.
+    """
     source = config_dir(env, cwd)
     state = source if env.get(CONFIG_DIR) else _home(env)
     _copy(os.path.join(source, CREDENTIALS), target, _without_refresh)
     _copy(os.path.join(state, STATE), target, lambda data: data)
     for name in ("settings.json", "cowork_settings.json"):
         _copy(os.path.join(source, name), target, _without_plugins)
-    for name in _LINKED:
+    for name in (*_LINKED, *(os.path.join("projects", project, "memory") for project in projects)):
         if os.path.exists(os.path.join(source, name)):
+            os.makedirs(os.path.dirname(os.path.join(target, name)), 0o700, exist_ok=True)
             os.symlink(os.path.realpath(os.path.join(source, name)), os.path.join(target, name))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Launch
-from ._checks import as_text, check_prompt, is_uuid
+from ._checks import as_text, check_prompt
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import CONFIG, PrivateFolder
 from ._merge import merge_with, misnamed, needs_temporary_config, setting, shadow, streams
@@ -136,13 +136,16 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
 
 
 def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> Restore | None:
-    """What will load the session to go on with. A title is no key of a store: it is left to the CLI."""
+    """What will load the session to go on with."""
     wanted = options.get("resume") or None
-    if not (is_uuid(wanted) if wanted else options.get("continue_conversation")):
+    if not (wanted or options.get("continue_conversation")):
         return None
+    from ._config_copy import config_dir
     from ._restore import Restore
 
-    return Restore(storing.store, wanted, _here(cwd))
+    here = _here(cwd)
+    own = None if needs_temporary_config(options) else config_dir(environment(options), here)
+    return Restore(storing.store, wanted, here, own)
 
 
 def _mirror(

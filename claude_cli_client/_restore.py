@@ -6,8 +6,8 @@ along. It goes with the run; what the turn adds has gone to the store by then, w
 resume finds it, here or elsewhere. What of that the store did not take stays, see `_files`.
 
 * The store is the truth, also where a transcript of that id is on this disk: another machine may
-  have gone on with the session, and a copy that is older would split it in silence. What a store
-  does not have is left to the CLI and its own folder.
+  have gone on with the session, and a copy that is older would split it in silence. What a store does
+  not have is left to the CLI and its own folder; but the store gets it first, see `_adopt`.
 * Loaded on the caller's thread once the run has its slot: while it waits in the line another turn of
   the session may end. The store is called on a thread of its own, a daemon, which gets
   `LOAD_LIMIT` for all of it; then the call raises, and nothing has been made.
@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup
+from ._adopt import adopt, completed, has_gap, local_id, local_transcripts
+from ._checks import is_uuid
 from ._config_copy import copy_config
 from ._project_key import project_key
 from ._store_calls import rows, subpaths
@@ -31,6 +33,7 @@ from ._sync import Deadline
 from ._transcript_file import line_of
 from ._transcript_key import SUFFIX, file_of
 from .errors import StoreError
+from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, optional
 
 LOAD_LIMIT: Final = 60.0  # seconds
@@ -46,10 +49,17 @@ class _Found(NamedTuple):
 class Restore:
     """One resume. Made before the slot is taken, `load` behind it, the rest by the run's reader."""
 
-    def __init__(self, store: SessionStore, wanted: str | None, cwd: str) -> None:
-        """`wanted`: the session's id; None: the latest one of the project in `cwd`."""
+    def __init__(self, store: SessionStore, wanted: str | None, cwd: str, config: str | None) -> None:
+        """`wanted`: the session's id or title; None: the latest one of the project in `cwd`.
+
+        `config`: the configuration folder of this machine, None where the CLI gets one of its own.
+        """
         self._store = store
+        self._word = "--continue" if wanted is None else f"--resume={wanted}"
         self._wanted = wanted
+        self._cwd = cwd
+        self._config = config
+        self.gap = False  # messages before those of the store are neither there nor on this disk
         self._project = project_key(os.path.realpath(cwd))
         self._asked: tuple[str | None, ...] = ()  # what the store was asked last
         self._found: _Found | None = None
@@ -83,10 +93,17 @@ class Restore:
             self.session_id = answer.session_id
 
     def argv(self, argv: list[str]) -> list[str]:
-        """The command with what was found: a session with an id in the place of the latest one."""
-        if self._wanted is None and self.session_id:
-            return [f"--resume={self.session_id}" if word == "--continue" else word for word in argv]
-        return argv
+        """The command with what was found: an id in the place of a title or of the latest one."""
+        if not self.session_id:
+            return argv
+        return [f"--resume={self.session_id}" if word == self._word else word for word in argv]
+
+    def report(self) -> list[Event]:
+        """What the consumer should know."""
+        if not self.gap:
+            return []
+        words = "the store has only a part of this session, and what stands before it is not on this disk"
+        return [make({"type": MIRROR_ERROR, "session_id": self.session_id, "text": words, "errors": (words,)})]
 
     def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
         """Fill the configuration folder, once. Raises `StoreError`."""
@@ -97,7 +114,8 @@ class Restore:
                 self._asked = key
                 _write(os.path.join(folder, "projects", *file_of(*key)), key, entries)
             if not isolated:
-                copy_config(env, cwd, folder)
+                projects = {self._project, found.transcripts[0][0].project_key}
+                copy_config(env, cwd, folder, projects)
         except (OSError, TypeError, ValueError, RecursionError) as error:
             raise self._error(f"gave a session that cannot be laid out: {error}") from error
 
@@ -110,6 +128,33 @@ class Restore:
             answers.put(error)
 
     def _look(self) -> _Found | None:
+        if self._wanted is not None and not is_uuid(self._wanted):  # a title: only the disk knows whose
+            self._wanted = self._config and local_id(self._wanted, self._cwd, self._config)
+            if self._wanted is None:
+                return None
+        found = self._stored()
+        if found is not None and not has_gap(found.transcripts[0][1]):
+            return found
+        return self._with_local(found)
+
+    def _with_local(self, found: _Found | None) -> _Found | None:
+        """What is not, or not wholly, in the store: it gets what this disk has of it."""
+        wanted = found.session_id if found is not None else self._wanted
+        if self._config is not None:
+            wanted = wanted or local_id(None, self._cwd, self._config)
+            local = local_transcripts(wanted, self._config) if wanted else []
+        else:
+            local = []
+        if found is None:
+            self._asked = local[-1][0] if local else self._asked
+            adopt(self._store, local)
+            return None  # the CLI has it where it is
+        whole, lacking = completed(found.transcripts, local)
+        adopt(self._store, lacking)
+        self.gap = has_gap(whole[0][1])
+        return _Found(found.session_id, whole)
+
+    def _stored(self) -> _Found | None:
         for project, session in self._candidates():
             entries = self._load(SessionKey(project, session))
             if entries and (self._wanted is not None or entries[0].get("isSidechain") is not True):

@@ -347,3 +347,22 @@ def test_the_example(cli: RealCLI):
     assert done.stdout.startswith("here:  a\nthere: b\nhere:  ")
     assert all("remember 17" in request.user for request in cli.api.requests())
     assert "and?" in cli.api.last().user
+
+
+@pytest.mark.parametrize("way", ["id", "latest", "title"])
+def test_a_session_that_was_begun_without_a_store(cli: RealCLI, way: str):
+    """Its history goes to the store with the first turn that has one: the next one, elsewhere, knows all of it."""
+    store = Recorder()
+    title = "The session of Ada" if way == "title" else None
+    first = cli.client().ask("my name is Ada [[text: hello Ada]]", name=title)
+    wanted: dict[str, Any] = {
+        "id": {"resume": first.session_id},
+        "latest": {"continue_conversation": True},
+        "title": {"resume": "The session of Ada"},
+    }[way]
+    cli.client(store=store).ask("second", **wanted)
+    run = elsewhere(cli, store).run("third", resume=first.session_id)
+    assert [event for event in run if event.type == MIRROR_ERROR] == []
+    told = str(cli.api.last().body["messages"])
+    assert "my name is Ada" in told
+    assert "second" in told

@@ -459,7 +459,7 @@ def test_two_subpaths_of_one_file(play, store, work, tmp):
 def test_a_link_in_the_place_of_a_file(tmp_path, store, work):
     """It is not followed."""
     (tmp_path / "target").write_text("mine")
-    restore = Restore(store, SESSION_ID, str(work))
+    restore = Restore(store, SESSION_ID, str(work), None)
     restore.load(lambda: False)
     place = tmp_path / "c" / "projects" / key_in(work).project_key
     place.mkdir(parents=True)
@@ -544,3 +544,17 @@ def test_the_only_copy_stays(writer, home, work, tmp, monkeypatch):
     assert [line["n"] for line in lines(path)] == [1, 3]
     assert str(path) in event.text
     assert [p for p in kept.rglob("*") if p.is_file()] == [path]
+
+
+def test_the_projects_memory(look, store, work, home):
+    """Linked, so that the turn sees what was noted since, and what it notes itself is not lost."""
+    memory = home / ".claude" / "projects" / key_in(work).project_key / "memory"
+    memory.mkdir(parents=True)
+    assert look(store).links["memory"] == str(memory)
+
+
+def test_no_memory_in_an_isolated_turn(look, store, work, home):
+    """What the user's own configuration has is none of its business."""
+    memory = home / ".claude" / "projects" / key_in(work).project_key / "memory"
+    memory.mkdir(parents=True)
+    assert "memory" not in look(store, isolated=True).links

@@ -1,0 +1,202 @@
+"""A session that is on this disk and not, or not wholly, in the store: the store gets it before the turn."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mirror_stores import Broken, Recorder, fail
+
+from claude_cli_client import Client, SessionKey, StoreError
+from claude_cli_client._adopt import has_gap
+from claude_cli_client._project_key import project_key
+from claude_cli_client.testing import SESSION_ID, init, ready, result, wait_for
+
+OTHER = "00000000-0000-4000-8000-000000000002"
+
+
+def said(number: int, parent: int | None = None, **more: Any) -> dict[str, Any]:
+    """A message behind the one before, or behind `parent`; the first one behind none."""
+    before = number - 1 if parent is None else parent
+    links = {"uuid": uuid(number), "parentUuid": uuid(before) if before else None}
+    return {"type": "user", **links, "message": {"role": "user", "content": f"p{number}"}, **more}
+
+
+def uuid(number: int) -> str:
+    return f"00000000-0000-0000-0000-{number:012}"
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path):
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def key(work):
+    return SessionKey(project_key(str(work.resolve())), SESSION_ID)
+
+
+@pytest.fixture
+def local(config, key):
+    """`local(entries, session, subpath)`: writes a transcript of this disk."""
+
+    def write(*entries: Any, session: str = SESSION_ID, subpath: str = "") -> Path:
+        path = config / "projects" / key.project_key / session / subpath if subpath else None
+        path = path or config / "projects" / key.project_key / f"{session}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def resume(play, work, config):
+    """`resume(store, **options)`: runs a turn; its events, and the words and files that the CLI was given."""
+
+    def run(store, **options):
+        fake = play(init(), ready("here"), wait_for("end"), result("x"))
+        client = Client(cli_path=fake.path, store=store, config_dir=config, cwd=work)
+        turn = client.run("p", **(options or {"resume": SESSION_ID}))
+        fake.wait("here")
+        (call,) = fake.calls
+        given = Path(call.env["CLAUDE_CONFIG_DIR"])
+        laid_out = [*given.rglob(f"{SESSION_ID}.jsonl")] if given != config else []
+        numbers = [
+            int(entry["uuid"][-12:]) for path in laid_out for entry in map(json.loads, path.read_text().splitlines())
+        ]
+        fake.release("end")
+        return list(turn), call.argv, numbers
+
+    return run
+
+
+def stored(store: Recorder, key: SessionKey) -> list[int]:
+    return [int(entry["uuid"][-12:]) for entry in store.entries(key) if "uuid" in entry]
+
+
+def test_a_session_that_is_only_on_this_disk(resume, local, key):
+    """The store has it before the turn, subagents too; the CLI goes on with its own file."""
+    local({"type": "api-request", "x": 1}, said(1), {"type": "custom-title", "customTitle": "T"}, said(2))
+    agent = local(said(7, 0), subpath="subagents/agent-a.jsonl")
+    agent.with_suffix(".meta.json").write_text('{"toolUseId": "t"}')
+    store = Recorder()
+    _, argv, numbers = resume(store)
+    assert stored(store, key) == [1, 2]
+    assert [entry["type"] for entry in store.entries(key)] == ["user", "custom-title", "user"]
+    of_agent = store.entries(key._replace(subpath="subagents/agent-a"))
+    assert [entry["type"] for entry in of_agent] == ["agent_metadata", "user"]
+    assert store.batches[-1][0] == key  # so that the main transcript is there only when all is
+    assert f"--resume={SESSION_ID}" in argv
+    assert numbers == []
+
+
+def test_the_latest_session_of_this_disk(resume, local, key):
+    """`continue_conversation`: where the store has none of the project, the one that the CLI will take."""
+    old = local(said(1), session=OTHER)
+    os.utime(old, (1, 1))
+    local(said(2, 0))
+    store = Recorder()
+    _, argv, _ = resume(store, continue_conversation=True)
+    assert stored(store, key) == [2]
+    assert "--continue" in argv
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_title(resume, local, key, is_stored):
+    """Only the disk knows whose it is. Stored, it is laid out and resumed by its id."""
+    local(said(1), {"type": "custom-title", "customTitle": "My work", "sessionId": SESSION_ID})
+    store = Recorder()
+    if is_stored:
+        store.put(key, said(1), said(2))
+    _, argv, numbers = resume(store, resume="My work")
+    assert stored(store, key) == ([1, 2] if is_stored else [1])
+    assert numbers == ([1, 2] if is_stored else [])
+    assert (f"--resume={SESSION_ID}" if is_stored else "--resume=My work") in argv
+
+
+def test_a_title_of_nobody(resume, local):
+    """Left to the CLI, which says so."""
+    local(said(1))
+    store = Recorder()
+    _, argv, _ = resume(store, resume="Another")
+    assert store.batches == []
+    assert "--resume=Another" in argv
+
+
+def test_a_store_that_has_the_end_only(resume, local, key):
+    """What stands before it is taken from this disk, laid out in order, and stored; what the store alone has stays."""
+    local(said(1), said(2), said(3))
+    store = Recorder()
+    store.put(key, said(3), said(4))
+    events, _, numbers = resume(store)
+    assert numbers == [1, 2, 3, 4]
+    assert sorted(stored(store, key)) == [1, 2, 3, 4]
+    assert [event.type for event in events] == ["system", "result"]
+
+
+def test_what_nobody_has_is_told(resume, key):
+    """The turn runs on what there is, and an event says that it is a part."""
+    store = Recorder()
+    store.put(key, said(3), said(4))
+    events, _, numbers = resume(store)
+    assert numbers == [3, 4]
+    assert [event.type for event in events] == ["system", "mirror_error", "result"]
+    assert "only a part" in events[1].text
+
+
+def test_a_store_that_has_all_is_believed(resume, local, key):
+    """Also where this disk has more: another machine may have gone on from there."""
+    local(said(1), said(2), said(3))
+    store = Recorder()
+    store.put(key, said(1), said(2))
+    _, _, numbers = resume(store)
+    assert numbers == [1, 2]
+    assert stored(store, key) == [1, 2]
+
+
+def test_a_store_that_does_not_take_it(resume, local):
+    """The turn is not begun: it would be stored without its history."""
+    local(said(1))
+    with pytest.raises(StoreError, match="no"):
+        resume(Broken(fail(OSError("no"))))
+
+
+def test_an_isolated_turn_takes_nothing_from_this_disk(play, work, tmp_path, key):
+    """Its configuration is a throw-away one, so what the user's own has is none of its business."""
+    path = tmp_path / "home" / ".claude" / "projects" / key.project_key / f"{SESSION_ID}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(said(1)) + "\n")
+    store = Recorder()
+    fake = play(init(), result("x"))
+    Client(cli_path=fake.path, store=store, cwd=work).ask("p", resume=SESSION_ID, isolated=True)
+    assert store.batches == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "gap"),
+    [
+        ([said(1), said(2)], False),
+        ([said(2)], True),
+        ([said(1), said(3)], True),
+        ([said(1), said(2, isSidechain=True, parent=9)], False),
+        ([{"type": "system", "subtype": "compact_boundary", "uuid": uuid(5), "parentUuid": None}, said(6)], False),
+        ([{"type": "custom-title"}], False),
+        ([], False),
+    ],
+)
+def test_gaps(entries, gap):
+    """A message whose parent is not there; a compaction begins anew."""
+    assert has_gap(entries) is gap
