@@ -135,7 +135,12 @@ class Channel:
             _cleanup.live.add(self)
             if _cleanup.ending:
                 raise ClientClosedError("the interpreter is ending: no new runs")
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as refused:
+                if isinstance(refused.__context__, KeyboardInterrupt):  # in the middle of it
+                    raise refused.__context__ from None
+                raise
             error = take(self.started, Deadline(None))  # the thread always says
         except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
@@ -188,6 +193,11 @@ class Channel:
         waits for itself or another one reads nothing meanwhile.
         """
         return self._era is _fork.era and self.ended.wait(0 if here.reads else seconds)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end has been asked for, or has come."""
+        return self.cancelled
 
     @property
     def has_ended(self) -> bool:

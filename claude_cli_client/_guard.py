@@ -51,12 +51,12 @@ while read -r id pgid start; do
 done
 [ -n "$runs" ] || exit 0
 
-# stat_of PID: sets state, parent and started; fails when there is no such process.
+# stat_of PID: sets state, parent, member (its group) and started; fails when there is no such process.
 stat_of() {
   if [ -d /proc/self ]; then
     { read -r line < "/proc/$1/stat"; } 2>/dev/null || return 1
     set -- ${line##*) }
-    state=$1 parent=$2 started=${20}
+    state=$1 parent=$2 member=$3 started=${20}
   else
     set -- $(ps -o state= -o ppid= -p "$1" 2>/dev/null)
     [ -n "$2" ] || return 1
@@ -99,11 +99,28 @@ below() {
 starting() {
   [ -n "$pending" ] && [ $turns -lt 4 ]
 }
-for run in $runs; do alive "$run" && kill -TERM "-$pgid"; done 2>/dev/null
+groups=
+for run in $runs; do
+  alive "$run" && kill -TERM "-$pgid" && groups="$groups $pgid"
+done 2>/dev/null
+# lives GROUP: its leader may have been a wrapper, which died of the TERM while the CLI has to write its end.
+lives() {
+  kill -0 "-$1" 2>/dev/null || return 1
+  [ -d /proc/self ] || return 0
+  for entry in /proc/[0-9]*; do
+    stat_of "${entry#/proc/}" && [ "$member" = "$1" ] && [ "${state#Z}" = "$state" ] && return 0
+  done
+  return 1
+}
+any_left() {
+  any_alive && return 0
+  for group in $groups; do lives "$group" && return 0; done
+  return 1
+}
 # 2.7 s in all. Each look costs a fork, which takes long on a machine under load: few, and the first ones early.
 turns=0 whole=0
 for pause in 0.1 0.2 0.4 0.5 0.5 0.5 0.5; do
-  any_alive || starting || break
+  any_left || starting || break
   sleep $pause 2>/dev/null || { sleep 1; whole=$((whole + 1)); }
   turns=$((turns + 1))
   [ $whole -lt 3 ] || break

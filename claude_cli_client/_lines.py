@@ -84,12 +84,12 @@ class Oversize:
         self.size = size
 
     def events(self, control: Callable[[dict[str, Any], bytes], object] | None) -> list[Event]:
-        """One event. But a question of the CLI goes to `control` without its content: it waits for an answer."""
+        """One event. But a control frame goes to `control` without its content: somebody waits for it."""
         if control is not None:
-            from ._recover import question
+            from ._recover import frame
 
             why = f"its line has {self.size} bytes, which is more than max_line_bytes"
-            if (asked := question(self.head.decode("utf-8", "replace"), why)) is not None:
+            if (asked := frame(self.head.decode("utf-8", "replace"), why)) is not None:
                 control(asked, self.head)
                 return []
         return [self.event()]

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ._checks import as_text, is_path
+from ._checks import as_text, is_number, is_path
 from ._objects import is_json_text
 
 _FILES: Final = ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt")
@@ -101,41 +101,81 @@ def _check_settings(settings: Any, cwd: str) -> None:
 def _read(path: str) -> Any:
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return json.load(file)
+            return json.load(file, parse_constant=_no_number)
     except OSError as error:
         raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
         raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
 
 
-def _is_lists_by_name(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(item, (list, tuple)) for item in value.values())
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_hooks(value: Any) -> bool:
+    events = value.values() if _is_object(value) else [value]
+    return all(event is None or (_is_list(event) and all(map(_is_matcher, event))) for event in events)
+
+
+def _is_matcher(value: Any) -> bool:
+    return _is_object(value) and _is_list(value.get("hooks")) and all(map(_is_hook, value["hooks"]))
+
+
+def _is_hook(value: Any) -> bool:
+    if not _is_object(value) or not _is_text(value.get("type")):
+        return False
+    return value["type"] != "command" or _is_text(value.get("command"))
 
 
 _MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
 # Path in the settings -> what the CLI takes there, else it drops the whole file (seen with 2.1.332).
-_SHAPES: Final[tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...]] = (
-    (("permissions",), lambda value: isinstance(value, Mapping), "an object"),
-    (("permissions", "allow"), _is_texts, "a list of rules"),
-    (("permissions", "deny"), _is_texts, "a list of rules"),
-    (("permissions", "ask"), _is_texts, "a list of rules"),
-    (("permissions", "additionalDirectories"), _is_texts, "a list of paths"),
-    (("permissions", "defaultMode"), lambda value: value in _MODES, f"one of {', '.join(_MODES)}"),
-    (("hooks",), _is_lists_by_name, "an object of lists"),
-    (("model",), lambda value: isinstance(value, str), "a text"),
+_SHAPES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    ("permissions", _is_object, "an object"),
+    ("permissions.allow", _is_list, "a list of rules"),
+    ("permissions.deny", _is_list, "a list of rules"),
+    ("permissions.ask", _is_list, "a list of rules"),
+    ("permissions.additionalDirectories", _is_list, "a list of paths"),
+    ("permissions.defaultMode", lambda value: value in _MODES, f"one of {', '.join(_MODES)}"),
+    ("permissions.disableBypassPermissionsMode", lambda value: value == "disable", "the word disable"),
+    ("hooks", _is_hooks, 'events with lists of {"matcher": ..., "hooks": [{"type": "command", "command": ...}]}'),
+    ("env", _is_object, "an object"),
+    ("statusLine", _is_object, "an object"),
+    ("enabledPlugins", _is_object, "an object"),
+    ("model", _is_text, "a text"),
+    ("outputStyle", _is_text, "a text"),
+    ("apiKeyHelper", _is_text, "a text"),
+    ("language", _is_text, "a text"),
+    ("alwaysThinkingEnabled", _is_flag, "true or false"),
+    ("includeCoAuthoredBy", _is_flag, "true or false"),
+    ("enableAllProjectMcpServers", _is_flag, "true or false"),
+    ("cleanupPeriodDays", lambda value: is_number(value) and value >= 0, "a number of days"),
 )
 
 
 def _check_shape(what: str, settings: Any) -> None:
     if not isinstance(settings, Mapping):
         raise ValueError(f"{what} must be a JSON object")
-    for keys, fits, must in _SHAPES:
-        value: Any = settings
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None and not fits(value):
-            raise ValueError(f"{what}: {'.'.join(keys)} must be {must}, else the CLI drops all of these settings")
+    for path, fits, must in _SHAPES:
+        *above, name = path.split(".")
+        place: Any = settings
+        for key in above:
+            place = place.get(key, {})
+        # A null is no "not given" to the CLI.
+        if isinstance(place, Mapping) and name in place and not fits(place[name]):
+            raise ValueError(f"{what}: {path} must be {must}, or left out; else the CLI drops all of these settings")

@@ -50,6 +50,7 @@ def open_session(
         if launch.restore is not None:
             launch.restore.load(lambda: pool.closed)
         channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
+        slot.session = channel
         pool.began(channel)
         waiter = launch.duplex.ask("initialize", initialize)
         try:

@@ -11,7 +11,8 @@ that `give_back` (idempotent) returns, or a waiter that is no longer in the line
 On the thread of a run that holds a slot it is safe to wait for another one: runs end by
 themselves, whether or not anybody consumes them. A live session does not, and a run does not whose
 callback waits. So a thread whose own sessions hold all slots would wait for itself, and so would
-callbacks of all the runs that hold them: who closes the circle is told so.
+several such threads, and callbacks of all the runs that hold them, for each other: who closes the
+circle is told so. A session whose end has begun comes free by itself.
 """
 
 from __future__ import annotations
@@ -39,14 +40,21 @@ _SUMS = ("cost_usd", "input_tokens", "output_tokens", "cache_read_tokens", "cach
 class Slot:
     """One place among `max_concurrent`. Made before it is taken, so that it can be given back."""
 
-    __slots__ = ("call", "opened", "thread")
+    __slots__ = ("call", "opened", "session", "thread", "waiter")
 
     def __init__(self, *, by_session: bool = False) -> None:
         self.opened = Latch()  # a waiter sleeps in it; opened by the giver
-        # Of a live session: the thread that opened it. None: held by a run.
+        # Of a live session: the thread that opened it, and its channel once there is one.
         self.thread = here.mark if by_session else None
-        # While it is waited for without a limit, in a callback: that call.
+        self.session: Channel | None = None
+        # While it is waited for without a limit: the thread that waits, and the call it answers if it does.
+        self.waiter: object = None
         self.call: Call | None = None
+
+    @property
+    def comes_free(self) -> bool:
+        """Whether the end of its session has begun."""
+        return self.session is not None and self.session.is_ending
 
 
 class Pool:
@@ -81,7 +89,7 @@ class Pool:
                 self._held.add(slot)
                 return
             if timeout is None:
-                slot.call = here.call
+                slot.waiter, slot.call = here.mark, here.call
                 self._refuse_to_wait_for_oneself(slot)
             self._line.append(slot)
         deadline = Deadline(timeout)
@@ -99,14 +107,15 @@ class Pool:
 
     def _refuse_to_wait_for_oneself(self, slot: Slot) -> None:
         """Called with `_lock` held."""
-        me = here.mark
-        calls = [waiting.call for waiting in (*self._line, slot) if waiting.call is not None]
-        kept = {call.slot for call in calls if not call.cancelled.is_set()}
-        if all(held.thread is me or held in kept for held in self._held):
+        waiting = [slot, *(other for other in self._line if other.waiter is not None)]
+        threads = {other.waiter for other in waiting}
+        calls = [other.call for other in waiting if other.call is not None]
+        runs = {call.slot for call in calls if not call.cancelled.is_set()}
+        if all((held.thread in threads or held in runs) and not held.comes_free for held in self._held):
             raise ConcurrencyError(
-                f"all {self.size} slots (max_concurrent) are held by sessions of this thread or by runs whose "
-                "callbacks wait for a slot, so none would ever come free: close a session or use it for the prompt; "
-                "in a callback use another client; or give slot_timeout"
+                f"all {self.size} slots (max_concurrent) are held by sessions of threads that wait for a slot, this "
+                "one among them, or by runs whose callbacks wait for a slot, so none would ever come free: close a "
+                "session or use it for the prompt; in a callback use another client; or give slot_timeout"
             )
 
     def try_take(self, slot: Slot) -> bool:

@@ -130,7 +130,8 @@ class Protocol:
 
     def receive(self, frame: Json) -> Item | None:
         """Take notice of a `control_*` frame; None where it is nothing to us (or nonsense)."""
-        handler = _FRAMES.get(frame.get("type", ""))
+        kind = frame.get("type")
+        handler = _FRAMES.get(kind) if isinstance(kind, str) else None
         return handler(self, frame) if handler is not None else None
 
     def _asked(self, frame: Json) -> Item | None:

@@ -1,6 +1,6 @@
 """What can still be read of a damaged line: a result, which is worth more than the rest of the turn.
 
-And who asked, where a question of the CLI cannot be read.
+And who waits, where a question or an answer of the CLI cannot be read.
 
 Pure. Used only for lines that are no JSON object as they stand: a newline got lost, other output
 was printed into the line, a part of it is missing.
@@ -33,8 +33,14 @@ _KEY: Final = re.compile(r'\s{0,64}[{,]\s{0,64}"(\w{1,64})":')
 _NEXT_KEY: Final = re.compile(r'[{,]\s{0,64}"(\w{1,64})":')
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _SCALAR_END: Final = re.compile(r"[,}\]]")
+# With or without a blank behind commas and colons.
+_ANSWER: Final = re.compile(
+    r'\s{0,64}\{"type": ?"control_response", ?"response": ?\{(?:"subtype": ?"\w{1,50}", ?)?'
+    r'"request_id": ?"([^"\\]{1,100})"'
+)
 _QUESTION: Final = re.compile(
-    r'\s{0,64}\{"type":"control_request","request_id":"([^"\\]{1,100})"(?:,"request":\{"subtype":"(\w{1,50})")?'
+    r'\s{0,64}\{"type": ?"control_request", ?"request_id": ?"([^"\\]{1,100})"'
+    r'(?:, ?"request": ?\{"subtype": ?"(\w{1,50})")?'
 )
 # Each failure costs a look at the rest of the line, which may be huge.
 _MAX_FAILURES: Final = 50
@@ -44,7 +50,7 @@ def recover(text: str) -> Json | None:
     """The fields of a damaged result line that can be read; None if it is not one."""
     text = text.lstrip()
     if not all(mark in text for mark in _MARKS):
-        return question(text, "its line is no JSON that can be read")
+        return frame(text, "its line is no JSON that can be read")
     while text.startswith("{"):
         try:
             value, end = _scan(text, 0)
@@ -57,13 +63,16 @@ def recover(text: str) -> Json | None:
     return None
 
 
-def question(text: str, why: str) -> Json | None:
-    """A question of the CLI that cannot be read, as one that nobody can answer: its id and `why`.
+def frame(text: str, why: str) -> Json | None:
+    """A control frame of the CLI that cannot be read, as what somebody can be told of it: its id and `why`.
 
-    It must be refused, or the CLI waits for ever. Its id and subtype stand in front, as the CLI writes
-    it. A refusal is a denial and a failed tool call, but to a hook it means "go on": so that becomes a
-    question for a hook that nobody registered, which fails closed.
+    Who waits for it would wait for ever. Its id stands in front, as the CLI writes it. An answer becomes
+    a refusal. So does a question of the CLI: that denies, and fails a tool call. But to a hook it means
+    "go on", so that becomes a question for a hook that nobody registered, which fails closed.
     """
+    if (answer := _ANSWER.match(text)) is not None:
+        response = {"subtype": "error", "request_id": answer[1], "error": f"the answer cannot be read: {why}"}
+        return {"type": "control_response", "response": response}
     match = _QUESTION.match(text)
     if match is None:
         return None

@@ -51,6 +51,10 @@ class SessionChannel(Channel):
         here.reads = True
         _reader.read(self, SessionReader)
 
+    @property
+    def is_ending(self) -> bool:
+        return self.cancelled or self.closing is not None or self.gone
+
     def hurry(self, stopping: bool) -> float | None:
         if self.turn is not None and self.turn.hard:
             return 0.0

@@ -53,7 +53,7 @@ class _Turn:
         # The error words of the assistant line and of the result.
         self.words = frozenset({event.error, _api_word(event)} - {""}) if event.is_error else frozenset()
         # The CLI's own sentence, or ours; behind that of a start there may stand the command.
-        self.said = "; ".join(event.errors) or event.result
+        self.said = "; ".join(filter(str.strip, event.errors)) or event.result.strip()
         self.started = ""
         if event.type == "error":
             self.said, _, self.started = event.text.partition("\n  started: ")

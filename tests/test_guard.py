@@ -21,7 +21,7 @@ from waiting import is_running, until
 
 from claude_cli_client import Client, _guard, _process
 from claude_cli_client.options import MARKER
-from claude_cli_client.testing import FakeCLI, hang, ignore_term, init, ready, result, start_child
+from claude_cli_client.testing import FakeCLI, exit_with, hang, ignore_term, init, ready, result, start_child, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -455,3 +455,25 @@ def test_every_posix_shell_runs_the_whole_ladder(tmp_path: Path) -> None:
             assert guard.wait(max(0.1, limit - time.monotonic())) == 0, name
             gone(fake)
             assert os.listdir(base) == ["claude_cli_client-1-2-3"], name
+
+
+def test_a_cli_behind_a_wrapper_has_its_grace(tmp_path: Path) -> None:
+    """`sh` dies of the guard's TERM at once; the CLI behind it still writes the end of its transcript."""
+    with FakeCLI([init(), ignore_term(), ready("up"), wait_for("go"), ready("wrote its end"), exit_with(0)]) as fake:
+        script = tmp_path / "claude"
+        script.write_text(f'#!/bin/sh\n{fake.path} "$@"\n')
+        script.chmod(0o755)
+        source = (
+            "from claude_cli_client import _guard\n"
+            "_guard._SCRIPT = _guard._SCRIPT.replace('0.5 0.5 0.5 0.5', '5 5 5 5')\n"  # for a machine under load
+            f"run = Client(cli_path={str(script)!r}).run('x'); say(run.pid); hear('never')"
+        )
+        with Host(source, fake) as host:
+            wrapper = int(host.line())
+            fake.wait("up")
+            host.kill()
+            host.end()
+            until(lambda: not is_running(wrapper))
+            fake.release("go")
+            fake.wait("wrote its end")
+            gone(fake)

@@ -63,7 +63,8 @@ def test_a_working_directory_that_is_gone(play, tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    "content", ['{"permissions":{"deny":["Bash"],}}', "", "no json", "[1]", '"text"', "\xff", "[" * 100_000]
+    "content",
+    ['{"permissions":{"deny":["Bash"],}}', "", "no json", "[1]", '"text"', "\xff", "[" * 100_000, '{"x": NaN}'],
 )
 def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
     """With it the rules that deny something would be gone, and nobody would say so."""
@@ -81,12 +82,21 @@ def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
     [
         ({"permissions": []}, "permissions"),
         ({"permissions": {"deny": "Bash"}}, r"permissions\.deny"),
-        ({"permissions": {"allow": [1]}}, r"permissions\.allow"),
+        ({"permissions": {"allow": None}}, r"permissions\.allow"),
+        ({"permissions": None}, "permissions"),
+        ({"permissions": {"disableBypassPermissionsMode": True}}, r"permissions\.disableBypassPermissionsMode"),
         ({"permissions": {"ask": {}}}, r"permissions\.ask"),
         ({"permissions": {"additionalDirectories": "x"}}, r"permissions\.additionalDirectories"),
         ({"permissions": {"defaultMode": "bogus"}}, r"permissions\.defaultMode"),
         ({"hooks": {"PreToolUse": "x"}}, "hooks"),
+        ({"hooks": {"PreToolUse": [{"matcher": "Bash"}]}}, "hooks"),
+        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "command"}]}]}}, "hooks"),
+        ({"hooks": {"PreToolUse": [{"hooks": ["x"]}]}}, "hooks"),
         ({"model": 5}, "model"),
+        ({"model": None, "permissions": {"deny": ["Bash"]}}, "model"),
+        ({"env": []}, "env"),
+        ({"cleanupPeriodDays": -1}, "cleanupPeriodDays"),
+        ({"alwaysThinkingEnabled": "yes"}, "alwaysThinkingEnabled"),
     ],
 )
 def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
@@ -106,7 +116,8 @@ def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
         {},
         {"permissions": {"allow": ["Read"], "deny": [], "ask": ["Bash(rm *)"], "defaultMode": "plan"}},
         {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, "model": "opus"},
-        {"permissions": None, "unknown": {"anything": 1}},
+        {"hooks": {"PreToolUse": None}, "unknown": {"anything": None}},
+        {"permissions": {"allow": ["Read", 5]}, "hooks": []},
     ],
 )
 def test_settings_that_are_right(play, tmp_path, settings):

@@ -1128,3 +1128,13 @@ def test_a_failure_whose_flag_is_no_boolean(word):
     """It must not come out as a success."""
     data = {"type": "result", "subtype": "success", "is_error": word, "api_error_status": 500, "result": "no"}
     assert only(json.dumps(data).encode()).is_error is True
+
+
+def test_an_answer_that_is_no_json_is_a_refusal():
+    """Who waits for it is told, and does not wait for the rest of his time."""
+    got = []
+    line = b'{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":' + b"[" * 100_000
+    assert parse(line, Odd(), lambda frame, _: got.append(frame)) == []
+    (frame,) = got
+    assert frame["response"]["subtype"] == "error"
+    assert frame["response"]["request_id"] == "r1"

@@ -542,3 +542,9 @@ def test_a_question_that_is_too_long(cli: RealCLI, kind: str):
     assert not heard.calls
     (told,) = cli.api.last().results
     assert ("the call was not made" if kind == "hook" else "max_line_bytes") in told
+
+
+def test_an_answer_that_is_too_long(cli: RealCLI):
+    """What the CLI says to `initialize` is longer than `max_line_bytes`: told at once, and nothing hangs."""
+    with pytest.raises(ProcessError, match="max_line_bytes"):
+        cli.ask("hi", hooks={"PreToolUse": Heard()}, max_line_bytes=2000, idle_timeout=30)

@@ -56,6 +56,7 @@ from claude_cli_client.testing import (
     repeat,
     reply,
     result,
+    say,
     text,
     to_stderr,
     turn,
@@ -1381,3 +1382,98 @@ def test_a_prompt_right_behind_the_terminal_event(live, monkeypatch):
     second = session.run("b")
     go.set()
     assert second.result().result == "done"
+
+
+@pytest.mark.parametrize("way", ["dropped", "died in a turn", "died idle", "closed elsewhere"])
+def test_a_session_that_is_ending_is_waited_for(play, graces, way):
+    """Its slot comes free in a moment: who opens the next one, or asks, gets it and no ConcurrencyError."""
+    graces(term=0.2)
+    first = [*expect_initialize(), began(), ready("on"), wait_for("go"), die_by(signal.SIGKILL)]
+    if way == "dropped":
+        first = [*expect_initialize(), ignore_term(), ready("up"), hang()]
+    elif way in ("died idle", "closed elsewhere"):
+        first = [*expect_initialize(), ignore_term(), ready("up"), wait_for("go"), die_by(signal.SIGKILL)]
+    fake = play(scripts=[first, [init(), result("next")]])
+    client = Client(cli_path=fake.path, max_concurrent=1)
+    session = client.session()
+    if way == "died in a turn":
+        run = session.run("q")
+        fake.wait("on")
+        fake.release("go")
+        with pytest.raises(ProcessError):
+            run.result()
+    elif way == "died idle":
+        fake.wait("up")
+        fake.release("go")
+        until(lambda: session._channel.gone)
+    elif way == "closed elsewhere":
+        fake.wait("up")
+        closing = Background(session.close, 0.1)
+        until(lambda: session._channel.closing is not None)
+        assert client.ask("q").result == "next"
+        closing.result()
+        return
+    else:
+        fake.wait("up")
+        del session
+    assert client.ask("q").result == "next"
+
+
+def test_threads_that_wait_for_each_others_sessions(play, slots_free):
+    """Two threads hold both slots with a session each, and each waits for a third: one of them is told."""
+    fake = play(scripts=[[*expect_initialize(), read_stdin()]] * 2 + [[init(), result("1")]] * 2)
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    both = threading.Barrier(2)
+
+    def work():
+        with client.session() as session:
+            both.wait(DEADLINE)
+            try:
+                return client.ask("q").result
+            except ConcurrencyError:
+                session.close()
+                return "told"
+
+    working = [Background(work) for _ in range(2)]
+    assert sorted(one.result() for one in working) == ["1", "told"]
+    assert slots_free(client) == 2
+
+
+def test_a_session_and_a_callback_that_wait_for_each_other(play, slots_free):
+    """The session's thread waits first, and then the callback of the run that holds the other slot: that is told."""
+    scripts = [
+        [*expect_initialize(), read_stdin()],
+        [began(), ask_permission("Bash"), ended(), read_stdin()],
+        [init(), result("1")],
+    ]
+    fake = play(scripts=scripts)
+    client = Client(cli_path=fake.path, max_concurrent=2)
+    told = []
+
+    def can_use_tool(request):
+        until(lambda: client._pool._line)
+        with pytest.raises(ConcurrencyError) as caught:
+            client.ask("another")
+        told.append(caught.value)
+        return True
+
+    with client.session():
+        asking = Background(client.ask, "q", can_use_tool=can_use_tool)
+        until(lambda: len(client._pool._held) == 2)
+        assert client.ask("mine").result == "1"
+    assert asking.result().result == "done"
+    assert len(told) == 1
+    assert slots_free(client) == 2
+
+
+def test_an_answer_that_is_too_long(live):
+    """The request fails with the reason, and does not wait for its time."""
+    _, session = live(*expect("get_settings", {"x": "y" * 5000}), max_line_bytes=4000)
+    with pytest.raises(ControlError, match="max_line_bytes"):
+        session.request("get_settings")
+
+
+def test_a_frame_whose_type_is_no_text(live):
+    """It is nobody's, and the session goes on."""
+    _, session = live(say({"type": ["x"], "sdk_host_only": True}), say({"type": {}, "sdk_host_only": True}), turn())
+    assert session.ask("q").result == "done"
