@@ -23,7 +23,8 @@ AGENT: Final = SessionKey(*KEY[:2], "subagents/agent-a75")
 _THREADS = 8
 _BATCHES = 10  # of each thread
 _MANY = 10_000
-_PATIENCE = 60.0  # seconds for threads, which need less than one
+_GATHERING = 60.0  # seconds until all threads are there
+_PATIENCE = 60.0  # seconds for what they do, which takes less than one
 _SHOWN = 300  # characters of each value in a message
 
 
@@ -280,7 +281,7 @@ def keys_are_apart(store: Any) -> None:
 def in_threads(work: Callable[[int], None]) -> None:
     """`work(number)` on all threads at once."""
     faults: list[BaseException] = []
-    gate = threading.Barrier(_THREADS, timeout=_PATIENCE)
+    gate = threading.Barrier(_THREADS, timeout=_GATHERING)
 
     def run(number: int) -> None:
         try:
