@@ -54,6 +54,12 @@ class Recorder:
 
     # --- for the tests
 
+    def join(self) -> None:
+        """Those who have stored something have ended."""
+        for thread in tuple(self.threads):
+            thread.join(10)
+            assert not thread.is_alive()
+
     def put(self, key: SessionKey, *entries: Any) -> None:
         self.append(key, list(entries))
 

@@ -107,8 +107,9 @@ def test_both_wires(play, config):
     assert store.numbers() == [1]
 
 
-def test_one_append_for_each_file_and_flush(play, config):
+def test_one_append_for_each_file_and_flush(play, config, graces):
     """Frames of two files, interleaved: each keeps its order, and a result brings one call for each."""
+    graces(exit=1000)
     store = Recorder()
     fake = play(
         init(), mirror(config, 1), mirror(config, 11, file=AGENT_FILE), mirror(config, 2),
@@ -146,12 +147,14 @@ def test_much_is_not_kept_until_the_result(play, config, much):
     assert store.numbers() == [*numbers]
 
 
-def test_little_is_kept_until_the_result(play, config):
+def test_little_is_kept_until_the_result(play, config, clock):
     """500 entries are not more than 500."""
     store = Recorder()
     fake = play(init(), mirror(config, *range(500)), ready("said"), wait_for("end"), result("x"))
     run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
     fake.wait("said")
+    clock.move(0, run)
+    assert run._channel.mirror._entries == 500
     assert store.batches == []
     fake.release("end")
     run.result()
@@ -171,11 +174,12 @@ def test_the_thread(play, config):
     assert not thread.is_alive()
 
 
-def test_no_thread_without_frames(play, config):
+def test_no_thread_without_frames(play, config, clock):
     """A store costs nothing where nothing is said."""
     fake = play(init(), ready("here"), wait_for("end"), result("x"))
     run = Client(cli_path=fake.path, store=Recorder(), config_dir=config).run("p")
     fake.wait("here")
+    clock.move(0, run)
     assert not [thread for thread in threading.enumerate() if thread.name.endswith("-store")]
     fake.release("end")
     run.result()
@@ -323,14 +327,16 @@ def test_the_folder_behind_a_prefix(play):
 # --- the end of a run means that the store has it
 
 
-def test_the_terminal_event_waits_for_the_store(play, config, blocked):
+def test_the_terminal_event_waits_for_the_store(play, config, blocked, graces, clock):
     """It comes when the last entry is stored, and not before."""
+    graces(store=1000)
     store = Broken(blocked)
     fake = play(init(), mirror(config, 1), result("x"), mirror(config, 2))
     run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
     rest = Background(list, run)
     until_gone(fake)
-    blocked.entered.wait(10)
+    clock.move(0, run)  # the reader has seen that
+    assert blocked.entered.wait(10)
     assert rest.is_waiting
     assert not run.done
     blocked.released.set()
@@ -338,23 +344,27 @@ def test_the_terminal_event_waits_for_the_store(play, config, blocked):
     assert store.numbers() == [1, 2]
 
 
-@pytest.mark.parametrize("end", [[die_by(9)], [hang()]], ids=["died", "limit"])
-def test_a_turn_that_failed_is_stored_too(play, config, end, graces):
+@pytest.mark.parametrize(("end", "later"), [(die_by(9), 0), (hang(), 101)], ids=["died", "limit"])
+def test_a_turn_that_failed_is_stored_too(play, config, clock, end, later):
     """What came before the end, whatever that was."""
     store = Recorder()
-    fake = play(init(), mirror(config, 1), ready("said"), *end)
-    graces(term=0.1)
-    run = Client(cli_path=fake.path, store=store, config_dir=config, idle_timeout=0.3).run("p")
+    fake = play(init(), mirror(config, 1), ready("said"), end)
+    run = Client(cli_path=fake.path, store=store, config_dir=config, idle_timeout=100).run("p")
+    fake.wait("said")
+    clock.move(later, run)
     assert [event.type for event in run] == ["system", "error"]
     assert store.numbers() == [1]
 
 
-def test_the_slot_is_kept_until_then(play, config, blocked, slots_free):
+def test_the_slot_is_kept_until_then(play, config, blocked, slots_free, graces, clock):
     """So the slots limit how many runs wait for a store."""
+    graces(store=1000)
     fake = play(init(), mirror(config, 1), result("x"))
     client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
     run = client.run("p")
-    blocked.entered.wait(10)
+    assert blocked.entered.wait(10)
+    until_gone(fake)
+    clock.move(0, run)  # the reader has seen that
     assert slots_free(client) == 3
     blocked.released.set()
     run.result()
@@ -422,9 +432,21 @@ def test_a_store_that_fails_twice(play, config, impatient):
     assert (store.numbers(), store.calls) == ([1], 3)
 
 
-def test_the_pauses():
-    """A connection that broke has a second to be there again."""
-    assert _mirror.PAUSES == (0.2, 0.8)
+def test_the_pauses(play, config, monkeypatch):
+    """A connection that broke has a second to be there again: a short pause, and a longer one."""
+    slept: list[float] = []
+
+    class Time:
+        sleep = slept.append
+
+    monkeypatch.setattr(_mirror, "time", Time)
+    store = Broken(fail(OSError()))
+    fake = play(init(), mirror(config, 1), result("x"))
+    Client(cli_path=fake.path, store=store, config_dir=config).ask("p")
+    assert store.calls == 3
+    first, second = slept
+    assert 0 < first < second
+    assert first + second == pytest.approx(1)
 
 
 def test_after_a_failure_it_goes_on(play, config, impatient):
@@ -481,8 +503,9 @@ def test_an_append_that_hangs(play, config, clock, blocked):
     assert (event.error, event.data["entries"]) == ("TimeoutError", 1)
     assert events[-1].result == "x"
     blocked.released.set()
-    until(lambda: store.numbers() == [2, 3, 1])  # it came back late, and nobody begins after it
-    assert store.calls == 3
+    until(lambda: store.numbers() == [2, 3, 1])  # it came back late
+    store.join()
+    assert store.calls == 3  # and nobody begins after it
 
 
 def test_an_append_that_is_slow_is_not_given_up(play, config, clock, blocked):
@@ -496,14 +519,16 @@ def test_an_append_that_is_slow_is_not_given_up(play, config, clock, blocked):
     clock.move(59, run)
     fake.release("more")
     fake.wait("said")
+    clock.move(0, run)  # what was said is read, and the reader has looked for how long the first one takes
     blocked.released.set()
     fake.release("end")
     assert errors(run) == []
     assert store.numbers() == [1, 2]
 
 
-def test_a_slow_failure_is_not_tried_again(play, config, clock):
+def test_a_slow_failure_is_not_tried_again(play, config, clock, graces):
     """An append that took more than a minute and then raised may have stored all the same."""
+    graces(exit=1000, store=1000)  # nobody gives it up before
 
     def slow(number):
         clock._ahead += 61
@@ -529,7 +554,9 @@ def test_a_store_that_hangs_at_the_end(play, config, graces, blocked, slots_free
     assert "0.1 s" in events[1].text
     assert slots_free(client) == 4
     blocked.released.set()
-    until(lambda: store.numbers() == [1])  # the thread that hung stores nothing else
+    until(lambda: store.threads)
+    store.join()
+    assert store.numbers() == [1]  # the thread that hung stores nothing else
 
 
 HURRIES = {
@@ -544,7 +571,7 @@ HURRIES = {
 def test_who_wants_to_leave_waits_less(play, config, graces, blocked, way):
     """`cancel`, `close` and Ctrl-C cut the wait for a store short; the answer stays the answer."""
     hurry, grace = HURRIES[way]
-    graces(term=grace or 0.1)
+    graces(term=grace or 0.1, store=1000)
     fake = play(init(), mirror(config, 1), result("x"))
     client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
     run = client.run("p")
@@ -552,14 +579,14 @@ def test_who_wants_to_leave_waits_less(play, config, graces, blocked, way):
     blocked.entered.wait(10)
     until_gone(fake)  # with its answer
     hurry(client, run)
-    events = rest.result(5)
+    events = rest.result()
     assert [event.type for event in events] == ["system", "mirror_error", "result"]
     assert "the run was ended" in events[1].text
 
 
 def test_a_dropped_run_waits_less(play, config, graces, blocked):
     """Nobody refers to it: its end is cut short, too."""
-    graces(term=0.1)
+    graces(term=0.1, store=1000)
     fake = play(init(), mirror(config, 1), result("x"))
     client = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config)
     run = client.run("p")
@@ -567,22 +594,28 @@ def test_a_dropped_run_waits_less(play, config, graces, blocked):
     blocked.entered.wait(10)
     del run
     gc.collect()
-    assert channel.wait(5)
+    assert channel.wait(10)
 
 
-def test_a_limit_waits_less(play, config, graces, blocked):
+def test_a_limit_waits_less(play, config, graces, blocked, clock):
     """A run that was ended by a limit does not wait for a store as one that ended well."""
-    graces(term=0.1)
-    fake = play(init(), mirror(config, 1), hang())
+    graces(term=0.1, store=1000)
+    fake = play(init(), mirror(config, 1), ready("said"), hang())
     client = Client(cli_path=fake.path, store=Broken(blocked), store_flush="eager", config_dir=config)
-    run = client.run("p", idle_timeout=0.2)
-    assert [event.type for event in run] == ["system", "mirror_error", "error"]
+    run = client.run("p", idle_timeout=30)
+    fake.wait("said")
+    assert blocked.entered.wait(10)
+    clock.move(31, run)  # and not the minute of an append
+    events = Background(list, run).result()
+    assert [event.type for event in events] == ["system", "mirror_error", "error"]
+    assert "the run was ended" in events[1].text
     with pytest.raises(TurnTimeout):
         run.result()
 
 
-def test_a_cancelled_run_stores_what_came(play, config):
+def test_a_cancelled_run_stores_what_came(play, config, graces):
     """A store that works gets everything within the grace."""
+    graces(term=60)
     store = Recorder()
     fake = play(init(), mirror(config, 1), ready("said"), hang())
     run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
@@ -700,8 +733,9 @@ def test_lines_behind_the_last_turn(play, config):
     assert store.numbers() == [1, 2]
 
 
-def test_a_turn_waits_for_the_store(live, config, blocked):
+def test_a_turn_waits_for_the_store(live, config, blocked, graces):
     """Its end does; the session answers control requests meanwhile, and takes no other turn."""
+    graces(store=1000)
     store = Broken(blocked)
     steps = [turn(mirror(config, 1), answer="a"), expect("mcp_status", {"mcpServers": []})]
     _, session = live(store, *steps)
@@ -738,6 +772,7 @@ def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
     (event,) = errors(session.run("1"))
     assert event.data["waiting"] is True
     assert "not stored yet" in event.text
+    graces(store=60)
     blocked.released.set()
     assert errors(session.run("2")) == []
     assert store.numbers() == [1, 2]
@@ -745,26 +780,30 @@ def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
 
 def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
     """A turn whose end waits for a store is told at once when it is cancelled and the grace is over."""
-    graces(term=0.1)
+    graces(term=0.1, store=1000)
     _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
     run = session.run("1")
     rest = Background(list, run)
     blocked.entered.wait(10)
     run.cancel()
-    assert [event.type for event in rest.result(5)][-2:] == ["mirror_error", "result"]
+    assert [event.type for event in rest.result()][-2:] == ["mirror_error", "result"]
     blocked.released.set()
 
 
-def test_a_session_that_dies_while_a_turn_waits(play, config, graces, blocked):
+def test_a_session_that_dies_while_a_turn_waits(play, config, graces, clock, blocked):
     """The turn gets its answer and its error all the same."""
-    graces(store=0.2)
+    graces(store=30)
     store = Broken(blocked)
     fake = play(*expect_initialize(), turn(mirror(config, 1), answer="a"), wait_for("end"), die_by(9))
     session = Client(cli_path=fake.path, store=store, config_dir=config).session()
     rest = Background(list, session.run("1"))
     blocked.entered.wait(10)
     fake.release("end")
-    events = rest.result(5)
+    until_gone(fake)
+    clock.move(0, session)  # the reader has seen that
+    assert rest.is_waiting
+    clock.move(31, session)
+    events = rest.result()
     assert [event.type for event in events][-2:] == ["mirror_error", "result"]
     assert events[-1].result == "a"
     session.close()
@@ -791,7 +830,7 @@ def test_control_requests_do_not_wait_for_a_store(play, config, graces, blocked)
     blocked.entered.wait(10)
     asked = Background(session.mcp_status)
     with pytest.raises(SessionClosedError):
-        asked.result(5)
+        asked.result()
     assert rest.is_waiting
     session.close(grace=0.1)
     assert rest.result()[-1].result == "a"
@@ -920,7 +959,7 @@ def test_the_interpreter_ends_while_a_store_hangs(play, config):
     with host(fake, config, "run = client.run('p'); hear('go')") as program:
         program.expect("append")
         program.tell("go")
-        assert program.end(8) == 0
+        assert program.end(30) == 0
     assert fake.alive() == []
 
 
@@ -951,7 +990,7 @@ def test_ctrl_c_while_the_store_hangs(play, config):
         program.expect("append")
         program.kill(signal.SIGINT)
         program.expect("out")
-        assert program.end(8) == 0
+        assert program.end(30) == 0
 
 
 @needs_proc
@@ -976,7 +1015,7 @@ say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         program.tell("go")
         program.expect("append")
         program.expect("7")
-        assert program.end(8) == 0
+        assert program.end(30) == 0
 
 
 @pytest.mark.parametrize("way", ["cancel", "hard"])
