@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import Background, until, until_gone
+from waiting import DEADLINE, Background, until, until_gone
 
 from claude_cli_client import (
     AuthenticationError,
@@ -27,6 +27,7 @@ from claude_cli_client import (
 from claude_cli_client import (
     client as client_module,
 )
+from claude_cli_client._channel import Channel
 from claude_cli_client.testing import (
     MODEL,
     VERSION,
@@ -277,8 +278,8 @@ def test_close_ends_the_runs(play):
         runs[1].result()
 
 
-def test_close_is_bounded(play, graces):
-    """After `timeout` it returns; the ends go on."""
+def test_close_is_bounded(play, graces, monkeypatch):
+    """After `timeout` it returns; the ends go on. A second one waits for what the first one began."""
     graces(term=1000)
     fake = play(ignore_term(), init(), hang())
     client = Client(cli_path=fake.path)
@@ -286,11 +287,24 @@ def test_close_is_bounded(play, graces):
     next(run)
     Background(client.close, timeout=0.05).result()
     assert not run.done
-    waiting = Background(client.close, timeout=float("inf"))  # for what the first one began
-    assert waiting.is_waiting
+    awaited = threading.Event()
+    wait = Channel.wait
+
+    def seen(channel, seconds):
+        if seconds:
+            awaited.set()
+        return wait(channel, seconds)
+
+    def close():
+        client.close(timeout=float("inf"))
+        return run.done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "wait", seen)
+        waiting = Background(close)
+        assert awaited.wait(DEADLINE)
     run._channel.cancel(hard=True)
-    waiting.result()
-    assert run.done
+    assert waiting.result() is True
 
 
 def test_close_lets_finished_turns_end(play, tmp_path):

@@ -144,7 +144,7 @@ def test_a_failed_first_turn_that_made_a_session(play, failure):
 @pytest.mark.parametrize(("obeys", "kept"), [(True, SESSION_ID), (False, None)])
 def test_a_cancelled_first_turn(play, graces, obeys, kept):
     """A CLI that obeys a TERM has written its transcript; one that had to be killed may have none."""
-    graces(term=0.1)
+    graces(term=60 if obeys else 0.1)
     steps = [on_term(exit_with(143)) if obeys else on_term(hang()), init(), ready("here"), hang()]
     fake = play(scripts=[steps, ANSWER])
     conversation = chat(fake)

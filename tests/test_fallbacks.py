@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -435,6 +436,7 @@ def test_a_host_that_closes_what_is_not_its_own(caplog: pytest.LogCaptureFixture
         client = Client(cli_path=fake.path, max_concurrent=1)
         run = client.run("p", system_prompt="x" * 200_000)
         next(run)
+        (reader,) = [thread for thread in threading.enumerate() if thread.name == f"claude-{run.pid}-reader"]
         folder = run._channel.folder._path
         assert folder
         assert os.path.exists(folder)
@@ -445,4 +447,6 @@ def test_a_host_that_closes_what_is_not_its_own(caplog: pytest.LogCaptureFixture
         assert not os.path.exists(folder)
         assert client._pool._held == set()
         until(lambda: not fake.alive())
+    reader.join(10)  # it logs when everybody has been told
+    assert "the reader of a run failed" in caplog.text
     caplog.clear()

@@ -356,8 +356,16 @@ def test_one_turn_at_a_time(live):
 
 
 @pytest.mark.parametrize("way", ["dropped", "cancelled", "interrupted"])
-def test_behind_a_turn_that_nobody_wants(live, way):
+def test_behind_a_turn_that_nobody_wants(live, way, monkeypatch):
     """The CLI takes its time to end it: the next prompt waits for that, and needs no care of the caller."""
+    awaited = threading.Event()
+    wait = Turn.wait
+
+    def seen(turn, seconds):
+        if seconds == Turn.end_bound:
+            awaited.set()
+        return wait(turn, seconds)
+
     fake, session = live(began(), ready("on"), wait_for("go"), interrupted(), turn(answer="two"))
     run = session.run("one")
     fake.wait("on")
@@ -370,8 +378,9 @@ def test_behind_a_turn_that_nobody_wants(live, way):
         del run
         gc.collect()
         until(lambda: session._turn().cancelled)
+    monkeypatch.setattr(Turn, "wait", seen)
     asking = Background(session.ask, "two")
-    until(lambda: asking.is_waiting)
+    assert awaited.wait(DEADLINE)
     fake.release("go")
     assert asking.result().result == "two"
     if way == "interrupted":
