@@ -345,13 +345,17 @@ def test_the_terminal_event_waits_for_the_store(play, config, blocked, graces, c
 
 
 @pytest.mark.parametrize(("end", "later"), [(die_by(9), 0), (hang(), 101)], ids=["died", "limit"])
-def test_a_turn_that_failed_is_stored_too(play, config, clock, end, later):
+def test_a_turn_that_failed_is_stored_too(play, config, graces, clock, blocked, end, later):
     """What came before the end, whatever that was."""
-    store = Recorder()
+    graces(term=60, store=60)
+    store = Broken(blocked)
     fake = play(init(), mirror(config, 1), ready("said"), end)
     run = Client(cli_path=fake.path, store=store, config_dir=config, idle_timeout=100).run("p")
     fake.wait("said")
     clock.move(later, run)
+    assert blocked.entered.wait(10)
+    clock.move(0, run)
+    blocked.released.set()
     assert [event.type for event in run] == ["system", "error"]
     assert store.numbers() == [1]
 
@@ -613,14 +617,17 @@ def test_a_limit_waits_less(play, config, graces, blocked, clock):
         run.result()
 
 
-def test_a_cancelled_run_stores_what_came(play, config, graces):
+def test_a_cancelled_run_stores_what_came(play, config, graces, clock, blocked):
     """A store that works gets everything within the grace."""
-    graces(term=60)
-    store = Recorder()
+    graces(term=60, store=60)
+    store = Broken(blocked)
     fake = play(init(), mirror(config, 1), ready("said"), hang())
     run = Client(cli_path=fake.path, store=store, config_dir=config).run("p")
     fake.wait("said")
     run.cancel()
+    assert blocked.entered.wait(10)
+    clock.move(0, run)
+    blocked.released.set()
     assert errors(run) == []
     with pytest.raises(TurnCancelled):
         run.result()
