@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import queue
 import threading
 import time
 from pathlib import Path
@@ -287,12 +288,12 @@ def test_close_is_bounded(play, graces, monkeypatch):
     next(run)
     Background(client.close, timeout=0.05).result()
     assert not run.done
-    awaited = threading.Event()
+    awaited: queue.SimpleQueue[float] = queue.SimpleQueue()
     wait = Channel.wait
 
     def seen(channel, seconds):
         if seconds:
-            awaited.set()
+            awaited.put(seconds)
         return wait(channel, seconds)
 
     def close():
@@ -302,7 +303,7 @@ def test_close_is_bounded(play, graces, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "wait", seen)
         waiting = Background(close)
-        assert awaited.wait(DEADLINE)
+        assert awaited.get(timeout=DEADLINE) == float("inf")
     run._channel.cancel(hard=True)
     assert waiting.result() is True
 
