@@ -1026,7 +1026,7 @@ say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 @pytest.mark.parametrize("way", ["cancel", "hard"])
-def test_a_turn_of_a_dead_session_does_not_wait_for_the_store(play, tmp_path, graces, way):
+def test_a_turn_of_a_dead_session_does_not_wait_for_the_store(play, tmp_path, graces, clock, way):
     """The CLI has died and the store hangs: who cancels the turn, or presses Ctrl-C twice, is not held up."""
     graces(term=0.2 if way == "cancel" else 1000, store=1000)
     blocked = Blocked()
@@ -1036,6 +1036,8 @@ def test_a_turn_of_a_dead_session_does_not_wait_for_the_store(play, tmp_path, gr
     assert blocked.entered.wait(DEADLINE)
     fake.release("end")
     until_gone(fake)
+    clock.move(0, session)  # the reader has seen that
+    assert not run.done
     run._channel.cancel(hard=way == "hard")
     until(lambda: run.done)
     blocked.released.set()
@@ -1050,14 +1052,15 @@ def test_a_stopped_turn_of_a_session_waits_less_for_the_store(play, tmp_path, gr
     fake = play(expect_initialize(), began(), mirror(tmp_path, 1), ready("on"), interrupted(), read_stdin())
     client = Client(cli_path=fake.path, store=Broken(blocked), store_flush="eager", config_dir=tmp_path)
     with client.session() as session:
-        run = session.run("1", timeout=100)
+        run = session.run("1", timeout=30)
         fake.wait("on")
         if way == "interrupt":
             session.interrupt()
         else:
-            clock.move(200, session)
+            clock.move(31, session)  # and not the minute of an append
         *_, lost, last = run
         assert lost.type == "mirror_error"
+        assert lost.data["waiting"] is True
         assert last.is_terminal
         assert isinstance(run.error(), TurnTimeout if way == "limit" else InterruptedTurnError)
         blocked.released.set()
