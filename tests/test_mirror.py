@@ -1058,7 +1058,7 @@ def test_a_stopped_turn_of_a_session_waits_less_for_the_store(play, tmp_path, gr
             session.interrupt()
         else:
             clock.move(31, session)  # and not the minute of an append
-        *_, lost, last = run
+        *_, lost, last = Background(list, run).result()
         assert lost.type == "mirror_error"
         assert lost.data["waiting"] is True
         assert last.is_terminal
