@@ -2,18 +2,20 @@
 
     from claude_cli_client import Client, unattended
 
-    client = Client(unattended=unattended(allow=["Read", "Edit(src/**)", "Bash(npm test *)"]))
+    rules = unattended(allow=["Read", "Edit(src/**)", "Bash(npm test *)"])
+    client = Client(unattended=rules, permission_mode="default")
 
 Pure: it answers at once, from rules alone, and never waits on anything or anybody. What it allows
 is meant by a rule beyond doubt; all else is denied, with words that let the model go on.
 
 What it is not. It is only asked about what the CLI would ask a person about: the CLI reads files of
-the working directory and runs `ls` unasked, and what its own rules, hooks and modes allow never comes here. So
-a `deny` limits what `allow` allows, and no more; what must never run belongs into `disallowed_tools` too,
-and what must not even be possible into `tools` or a sandbox. Rules compare texts: `Bash(git *)` allows whatever
-git can be made to do, `Bash(npm *)` runs the project's scripts, and a denial of `Bash(rm *)` does
-not know what a script removes. Links are not followed: see `_paths.py`; how commands are read:
-`_shell.py` to allow, `_suspicion.py` to deny.
+the working directory and runs `ls` unasked, and what its own rules, hooks and modes allow never comes
+here. With `acceptEdits`, the mode where none is named, all of that directory is edited unasked, and a
+rule like `Edit(src/**)` limits nothing. So a `deny` limits what `allow` allows, and no more; what must
+never run belongs into `disallowed_tools` too, and what must not even be possible into `tools` or a
+sandbox. Rules compare texts: `Bash(git *)` allows whatever git can be made to do, `Bash(npm *)` runs the
+project's scripts, and a denial of `Bash(rm *)` does not know what a script removes. Links are not
+followed: see `_paths.py`; how commands are read: `_shell.py` to allow, `_suspicion.py` to deny.
 """
 
 from __future__ import annotations
@@ -119,6 +121,7 @@ def unattended(
     `allow`, `deny`: rules in the syntax of `allowed_tools`; deny wins. A compound command is allowed
     if each part is, and denied if any part is or might be. `guidance`: what the model reads when it
     asks the user something; an answer is never invented. `approve_plans`: ExitPlanMode is approved.
+    An `Edit(...)` rule limits edits in `cwd` only with `permission_mode="default"`.
     `cwd`, `home`: where `Edit(src/**)` and `Edit(~/x)` begin; without them such a rule allows nothing
     that has an absolute path. A run gives its own.
 

@@ -32,6 +32,9 @@ def main() -> int:
 
     client = Client(
         cwd=cwd,
+        # With the mode of this library, acceptEdits, all of `cwd` may be edited and `Edit(src/**)` would
+        # limit nothing.
+        permission_mode="default",
         # Rules in the syntax of `allowed_tools`; deny wins. A command of several parts is allowed if
         # each part is. `unattended=True` alone allows nothing beyond what the CLI allows by itself.
         unattended=unattended(
