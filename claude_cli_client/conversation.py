@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ._turn import Turn
     from .client import Client
-    from .options import ConversationOptions, RunOptions
+    from .options import ConversationOptions
 
 _OBEYED: Final = 143  # 128 + TERM: how the CLI ends when it is told to
 _ENDING: Final = 5.0  # seconds from a terminal event to the end of its run, which takes microseconds
@@ -42,8 +42,9 @@ _FIELDS: Final = ("session_id", "cwd")
 class Conversation:
     """Turns that follow one another, each in a process of its own. Made by `Client.conversation`.
 
-    One turn at a time; any thread. After a fork it goes on in the child from the last turn that had
-    ended. Not to be pickled: keep `to_dict()`.
+    One turn at a time; any thread. Two objects for one session do not know of each other: of two turns at
+    the same time the history loses one, so hold a lock per session id. After a fork it goes on in the
+    child from the last turn that had ended. Not to be pickled: keep `to_dict()`.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Conversation:
         self._session_id, cwd = _remembered(resume)
         self._client = client
         self._options = {"cwd": cwd, **given} if cwd else given
+        self._kept_cwd = "" if "cwd" in given else cwd
         self._restart_stale = restart_stale
         # Not the run, which ends when nobody refers to it.
         self._last: Channel | Turn | None = None
@@ -67,6 +69,8 @@ class Conversation:
         self.restarts = 0
         """How often a session that did not exist any more was begun anew (see `restart_stale`)."""
         client.with_options(**cast("Any", self._turn_options()))  # a wrong option is told here
+        if {**client._defaults, **self._options}.get("persist_session") is False:
+            raise ValueError("with persist_session=False there is no session that a conversation could go on with")
 
     @classmethod
     def from_dict(
@@ -86,9 +90,10 @@ class Conversation:
 
     # --- turns
 
-    def run(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Run:
+    def run(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[ConversationOptions]) -> Run:
         """Start the next turn, as `Client.run` does; `options` are for this turn alone.
 
+        With `fork_session=True` it is the first of a copy, and the conversation goes on with that.
         Raises what `Client.run` raises, and `ConcurrencyError` while a turn is on. With
         `restart_stale` it waits for the first event (within the limits of the turn), to see whether
         the session exists.
@@ -111,7 +116,7 @@ class Conversation:
                 del self._starting[""]
         return run
 
-    def ask(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[RunOptions]) -> Event:
+    def ask(self, prompt: str | Sequence[Mapping[str, Any]], **options: Unpack[ConversationOptions]) -> Event:
         """The next turn to its end; the result event. Raises a `TurnError` for one without an answer.
 
         A session that does not exist (any more) is a `StaleSessionError`, each time: only
@@ -120,6 +125,10 @@ class Conversation:
         return answer_of(self.run(prompt, **options))
 
     def _start(self, prompt: Any, options: Mapping[str, Any]) -> Run:
+        if "resume" in options:
+            raise TypeError("a turn takes no resume: its conversation has a session; make another one for that")
+        if self._kept_cwd and options.get("cwd") is None and not os.path.isdir(self._kept_cwd):
+            raise ValueError(f"no directory here, from what was kept: {self._kept_cwd!r}; give cwd= to go on elsewhere")
         self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
         return self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
 
@@ -190,6 +199,8 @@ class Conversation:
 
 def _remembered(resume: Any) -> tuple[str, str]:
     """The session's id and folder, "" where there is none yet."""
+    if isinstance(resume, str) and resume.lstrip().startswith("{"):
+        raise ValueError("resume is a text of JSON: give what was kept as a dict, resume=json.loads(...)")
     if resume is None or isinstance(resume, str):
         return resume or "", ""
     if not isinstance(resume, Mapping):

@@ -235,12 +235,45 @@ def test_the_latest_session(play):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"modell": "x"}, TypeError), ({"max_turns": 0}, ValueError), ({"fork_session": True}, ValueError)],
+    [
+        ({"modell": "x"}, TypeError),
+        ({"max_turns": 0}, ValueError),
+        ({"fork_session": True}, ValueError),
+        ({"persist_session": False}, ValueError),
+    ],
 )
 def test_wrong_options(options, error):
     """Told when the conversation is made."""
     with pytest.raises(error):
         Client().conversation(**options)
+
+
+def test_a_client_that_keeps_no_sessions():
+    """Has no conversation, unless that says otherwise."""
+    client = Client(persist_session=False)
+    with pytest.raises(ValueError, match="no session"):
+        client.conversation()
+    client.conversation(persist_session=None)
+
+
+def test_a_turn_does_not_change_the_session(play):
+    """It takes no `resume`, and nothing is started."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, OTHER)
+    with pytest.raises(TypeError, match="takes no resume"):
+        conversation.ask("one", resume=SESSION_ID)
+    assert (conversation.session_id, fake.calls) == (OTHER, [])
+
+
+def test_a_fork_in_the_middle(play):
+    """One turn is asked for it, and the next ones go on with the copy."""
+    fake = play(scripts=[[init(session_id=OTHER), result("x", session_id=OTHER)], ANSWER])
+    conversation = chat(fake)
+    conversation.ask("one")
+    conversation.ask("two", fork_session=True)
+    conversation.ask("three")
+    assert resumed(fake) == [None, OTHER, SESSION_ID]
+    assert ["--fork-session" in call.argv for call in fake.calls] == [False, True, False]
 
 
 def test_the_folder_is_remembered(play, tmp_path, monkeypatch):
@@ -386,6 +419,21 @@ def test_another_folder_than_the_one_in_the_dict(play, tmp_path):
     """The option wins."""
     conversation = Client().conversation({"session_id": OTHER, "cwd": "/not/here"}, cwd=tmp_path)
     assert conversation.cwd == str(tmp_path)
+
+
+def test_a_folder_that_is_not_here(play, tmp_path):
+    """On another machine: the sentence says where the name comes from, and an option of the turn wins."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, {"session_id": OTHER, "cwd": "/not/here"})
+    with pytest.raises(ValueError, match="what was kept: '/not/here'; give cwd="):
+        conversation.ask("one")
+    assert conversation.ask("one", cwd=tmp_path).result == "yes"
+
+
+def test_json_that_was_not_read():
+    """A title would hardly begin like this."""
+    with pytest.raises(ValueError, match=r"json\.loads"):
+        Client().conversation(json.dumps({"session_id": OTHER, "cwd": "/"}))
 
 
 @pytest.mark.parametrize(
