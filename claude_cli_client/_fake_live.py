@@ -32,9 +32,7 @@ class _Denied(Exception):
 
 def serve(player: Player, pace: float) -> None:
     live = Live(player, pace)
-    problem = live.problem()
-    if problem:
-        live.refuse(problem)
+    live.check()
     live.serve()
 
 

@@ -64,17 +64,12 @@ def simulate(player: Player, pace: float) -> None:
         serve(player, pace)
         return
     simulation = Simulation(player, pace)
-    problem = simulation.problem()
-    if problem:
-        simulation.refuse(problem)
-    else:
-        prompt = player.read_stdin().decode("utf-8", "replace")
-        missing = _BLANK if prompt else _NO_PROMPT
-        if prompt.strip():
-            simulation.turn(prompt)
-            simulation.finish()
-        else:
-            simulation.refuse(missing)
+    simulation.check()
+    prompt = player.read_stdin().decode("utf-8", "replace")
+    if not prompt.strip():
+        simulation.refuse(_BLANK if prompt else _NO_PROMPT)
+    simulation.turn(prompt)
+    simulation.finish()
 
 
 class Simulation:
@@ -133,6 +128,22 @@ class Simulation:
         except ValueError as error:
             return f"Error: --json-schema is not valid JSON: {error}\n"
         return ""
+
+    def check(self) -> None:
+        """Ends here what the real CLI would not begin. A title is never missing: who has it is not known."""
+        problem = self.problem()
+        if problem:
+            self.refuse(problem)
+        resumed = self.value("--resume") or ""
+        if self.transcript is not None and self.transcript.is_missing and _UUID.fullmatch(resumed):
+            sentence = f"No conversation found with session ID: {resumed}"
+            line = result_line(
+                None, subtype="error_during_execution", is_error=True, session_id=resumed, calls=0, num_turns=0,
+                cost_usd=0, terminal_reason=None, stop_reason=None, errors=(sentence,),
+            )  # fmt: skip
+            if self.output == "stream-json":
+                self.player.op_say(encoded(line))
+            self.refuse(sentence + "\n")
 
     # --- output
 

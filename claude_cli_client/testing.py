@@ -371,15 +371,19 @@ class SimulatedCLI(FakeCLI):
 
     It reads the prompt as text or as stream-json, says `init`, one harmless tool call with its
     result (nothing is run), an answer that says that it is simulated and repeats the prompt's
-    first words, and a result with usage and cost. It honours `--model`, `--session-id`, `--resume`
-    (any id), `--fork-session`, `--permission-mode`, `--tools`, `--disallowedTools`, `--max-turns`,
+    first words, and a result with usage and cost. It honours `--model`, `--session-id`, `--resume`,
+    `--fork-session`, `--permission-mode`, `--tools`, `--disallowedTools` (bare names), `--max-turns`,
     `--include-partial-messages`, `--output-format`, `--input-format`, and `--json-schema` with
     made-up values. `pace` is the time in seconds between two pieces of text.
 
-    A prompt steers it with these words:
+    `--tools` and `--disallowedTools` take tools away from `init` and from its own call. A call that the
+    prompt names is made all the same; plan mode and rules with a pattern forbid nothing here.
 
-    With a store (`--session-mirror`) it says what it would write into its transcript, and goes on from
-    what was laid out for it; it writes no file. The words of earlier turns do not change its answers.
+    It writes no transcript, and resumes any id. With a store (`--session-mirror`) it says what it would
+    write, goes on from what was laid out for it, and knows no other ids. The words of earlier turns do not
+    change its answers.
+
+    A prompt steers it with these words:
 
     [[fail: 429]]   the API call fails with this status, or with `connection`
     [[retry: 2]]    two retries before the answer
