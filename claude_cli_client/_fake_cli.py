@@ -81,6 +81,7 @@ class Player:
         self._stdin_ended = False
         self._unread = b""
         self.is_text = False  # the prompt came as text
+        self.hooks: Any = None  # as the client declared them
         self._children = 0
         self._dealt = False  # the script of its own start
         self._number = self._claim("calls")
@@ -244,11 +245,17 @@ class Player:
 
     def miss(self, wanted: str) -> NoReturn:
         """Ends the script: what it waits for cannot come any more."""
-        write(2, f"fake CLI: stdin ended before {wanted}\n".encode())
+        self.fail(f"stdin ended before {wanted}")
+
+    def fail(self, why: str) -> NoReturn:
+        write(2, f"fake CLI: {why}\n".encode())
         raise Exit(1)
 
     def op_wait_for_line(self, wanted: bytes | dict[str, Any] | None) -> None:
         self._module("_fake_turns").wait_for_line(self, wanted)
+
+    def op_check_hook(self, callback_id: str) -> None:
+        self._module("_fake_turns").check_hook(self, callback_id)
 
     def op_initialize(self, response: dict[str, Any]) -> None:
         self._module("_fake_turns").initialize(self, response)

@@ -86,12 +86,17 @@ def call_tool(server: str, tool: str, arguments: Mapping[str, Any] | None = None
 def call_hook(
     callback_id: str, event: str, *, fields: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[Step, ...]:  # fmt: skip
-    """A hook that `initialize` declared fires. `fields`: those of its event."""
+    """A hook that `initialize` declared fires. `fields`: those of its event, as `{"tool_name": "Read"}`.
+
+    `callback_id`: the client counts its functions in the order of `hooks`, `hook_1`, `hook_2`, ... The
+    script fails with another one: the client would deny, and a test that wants a denial would be content.
+    """
     given = {
         "session_id": SESSION_ID, "transcript_path": "", "cwd": "/", "permission_mode": "default",
         "hook_event_name": event, **(fields or {}),
     }  # fmt: skip
-    return ask("hook_callback", **{"callback_id": callback_id, "input": given, "tool_use_id": "toolu_1", **more})
+    asked = {"callback_id": callback_id, "input": given, "tool_use_id": "toolu_1", **more}
+    return Step("check_hook", (asked["callback_id"],)), *ask("hook_callback", **asked)
 
 
 def lifecycle(state: str, uuid: str = PROMPT_UUID) -> Step:

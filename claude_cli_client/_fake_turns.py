@@ -42,6 +42,7 @@ def take_prompt(player: Player) -> None:
     message = _decoded(player.read_line() or b"")
     if "type" in message:
         player.prompt_is(str(message.get("uuid") or ""))
+        player.hooks = player.hooks or {}  # they would have been declared before
     else:
         player.read_stdin()
         player.is_text = True
@@ -91,11 +92,30 @@ def wait_for_line(player: Player, wanted: bytes | dict[str, Any] | None) -> None
             continue
         _note(player, message)
         return
+    if player.is_text and isinstance(wanted, dict) and wanted.get("type") == "control_response":
+        player.fail("the client gave no can_use_tool, hooks or tools, so nobody answers")
     player.miss(f"a line with {wanted!r}")
 
 
+def check_hook(player: Player, callback_id: str) -> None:
+    """Ends the script if the client declared no such hook; a script that has read nothing knows of none."""
+    if player.hooks is None:
+        return
+    declared = {
+        id: ", ".join(filter(None, (event, entry.get("matcher"))))
+        for event, entries in player.hooks.items()
+        for entry in entries
+        for id in entry.get("hookCallbackIds", [])
+    }
+    if callback_id not in declared:
+        shown = ", ".join(f"{id} ({what})" for id, what in declared.items()) or "no hook"
+        player.fail(f"the client declared {shown}, not {callback_id}")
+
+
 def _note(player: Player, message: dict[str, Any]) -> None:
-    """What later steps refer to: the request that `reply` answers, the prompt of a result."""
+    """What later steps refer to: the request that `reply` answers, the hooks, the prompt of a result."""
+    if _is_initialize(message):
+        player.hooks = message["request"].get("hooks") or {}
     if "request_id" in message:
         player.request_id = str(message["request_id"]) or player.request_id
     elif "uuid" in message:

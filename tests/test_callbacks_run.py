@@ -524,7 +524,8 @@ def test_a_hook_that_fails(play, event, denies):
 
 def test_a_hook_that_was_never_declared(play):
     """An id that nobody knows fails closed."""
-    fake = play(*expect_initialize(), began(), call_hook("hook_77", "PreToolUse"), ended(), read_stdin())
+    unknown = ask("hook_callback", callback_id="hook_77", input={"hook_event_name": "PreToolUse"})
+    fake = play(*expect_initialize(), began(), unknown, ended(), read_stdin())
     Client(cli_path=fake.path).ask("q", hooks={"Stop": no_hook})
     assert "deny" in str(answers(fake)[0])
 

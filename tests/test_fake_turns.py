@@ -9,6 +9,7 @@ import pytest
 
 from claude_cli_client import (
     Client,
+    HookMatcher,
     InterruptedTurnError,
     ProcessError,
     ServerError,
@@ -148,6 +149,23 @@ def test_hooks_and_tools_in_the_middle_of_a_script(play):
     assert client.ask("Add").result == "3"
     assert seen == ["PreToolUse"]
     assert fake.calls[0].answers[1]["mcp_response"]["result"]["content"][0]["text"] == "3"
+
+
+def test_a_hook_that_was_not_declared(play):
+    """The script fails, and its words tell which there are: a denial must not look like the hook's own."""
+    hooks = {"PreToolUse": HookMatcher("Read|Bash", lambda call: None), "Stop": lambda call: None}
+    client = Client(cli_path=play(init(), call_hook("hook_0", "PreToolUse"), result("x")).path)
+    with pytest.raises(ProcessError, match=r"hook_1 \(PreToolUse, Read\|Bash\), hook_2 \(Stop\), not hook_0"):
+        client.ask("Read", hooks=hooks)
+    with pytest.raises(ProcessError, match="declared no hook, not hook_0"):
+        client.ask("Read", can_use_tool=lambda request: True)
+
+
+@pytest.mark.parametrize("step", [ask_permission("Bash"), call_tool("calc", "add"), call_hook("hook_1", "Stop")])
+def test_a_question_to_nobody(play, step):
+    """The prompt came as text, since there are no callbacks: the script says so."""
+    with pytest.raises(ProcessError, match="no can_use_tool, hooks or tools, so nobody answers"):
+        Client(cli_path=play(init(), step, result("x")).path).ask("Read")
 
 
 def test_a_script_that_waits_to_be_interrupted(play):
