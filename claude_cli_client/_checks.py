@@ -325,10 +325,10 @@ def rules(name: str, value: Any) -> None:
 def _rule(name: str, value: Any) -> None:
     word(name, value)
     if split_rules(value) != [value]:
-        raise ValueError(
-            f"{name} would be read as several rules: {value[:60]!r}. "
-            "A rule with inner parentheses can stand in settings={'permissions': {'allow': [...]}}"
-        )
+        remedy = "A command is Bash(npm test), and two rules are two items of the list"
+        if "(" in value:
+            remedy = "A rule with inner parentheses can stand in settings={'permissions': {'allow': [...]}}"
+        raise ValueError(f"{name} would be read as several rules: {value[:60]!r}. {remedy}")
     tool, opened, rest = value.partition("(")
     if ")" in tool or not tool or (opened and not rest.endswith(")")):
         raise ValueError(f"{name} is no tool rule, its parentheses do not match: {value[:60]!r}")

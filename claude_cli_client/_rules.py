@@ -52,6 +52,13 @@ class Rule:
         meant: bool = self.content.denies(request, places)
         return meant
 
+    def why(self, request: PermissionRequest) -> str:
+        """Why it denies a call that it denies, in words for the model."""
+        unclear = _unclear(request) if isinstance(self.content, Command) else ""
+        if unclear:
+            return f"{unclear}, so it might be what the rule {self.text} forbids"
+        return f"the rule {self.text} forbids it, or may mean it"
+
 
 # --- which tool
 
@@ -133,6 +140,17 @@ class Command:
             if name and "*" not in name:
                 texts.add(f"{name} {rest}".strip())
         return [Wording(text) for text in texts]
+
+
+def _unclear(request: PermissionRequest) -> str:
+    """Why nobody can tell what a command runs; "" if it can be told."""
+    command = request.input.get("command")
+    try:
+        for _ in spoken(command.translate(IGNORED)) if isinstance(command, str) else ():
+            pass
+    except Unclear as why:
+        return str(why)
+    return ""
 
 
 # More before a subcommand is no command that somebody needs.
@@ -292,7 +310,8 @@ def read_rules(name: str, value: Any, allowing: bool) -> tuple[Rule, ...]:
 def _read(text: str, allowing: bool) -> Rule:
     tool, opened, rest = text.partition("(")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*(__\*)?", tool):
-        raise ValueError(f"no rule for a tool: {text[:60]!r}")
+        instead = _INSTEAD[allowing] if text.startswith("*") else "a rule is a tool's name, or Tool(what of it)"
+        raise ValueError(f"no rule for a tool: {text[:60]!r}; {instead}")
     if tool.startswith("mcp__"):
         return _mcp(text, tool, opened)
     if "*" in tool:
@@ -373,6 +392,11 @@ _READERS: Final[Mapping[str, Callable[[str, bool], Any]]] = {
     "Agent": _subagent,
     "Task": _subagent,
     "Skill": _skill,
+}
+# For a rule that means every tool, by the side it is for.
+_INSTEAD: Final = {
+    True: "to let all calls run is permission_mode='bypassPermissions'",
+    False: "to take all tools away is tools=[]",
 }
 _HINTS: Final = {
     **dict.fromkeys(("Write", "MultiEdit", "NotebookEdit"), "; Edit(path) is for all tools that edit"),

@@ -77,7 +77,7 @@ class Unattended:
             return Deny(self.guidance)
         rule = denied(self.deny, request, self.places)
         if rule is not None:
-            return _no(request, f"the rule {rule.text} forbids it, or may mean it")
+            return _no(request, rule.why(request))
         obstacle = _obstacle(request)
         if not obstacle and request.is_plan:
             obstacle = "" if self.approve_plans else "plans are not approved here"

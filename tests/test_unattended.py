@@ -79,6 +79,28 @@ def test_denial_names_the_rule():
     assert "Bash(rm *)" in answer(unattended(["Bash"], ["Bash(rm *)"]), "Bash", command="rm x").message
 
 
+def test_denial_of_what_cannot_be_told():
+    """Says so, since the rule alone would explain nothing."""
+    said = answer(unattended(["Bash"], ["Bash(git push *)"]), "Bash", command="pytest $(rm x)").message
+    assert "it holds an expansion, so it might be what the rule Bash(git push *) forbids" in said
+
+
+@pytest.mark.parametrize(
+    ("rules", "remedy"),
+    [
+        ({"allow": ["npm test"]}, r"A command is Bash\(npm test\)"),
+        ({"allow": ["Bash(echo (x) y)"]}, "inner parentheses"),
+        ({"allow": ["*"]}, "bypassPermissions"),
+        ({"deny": ["*"]}, r"tools=\[\]"),
+        ({"deny": ["a.b"]}, "a tool's name"),
+    ],
+)
+def test_what_to_write_instead(rules, remedy):
+    """A rule that is none is told with what was probably meant."""
+    with pytest.raises(ValueError, match=remedy):
+        unattended(**rules)
+
+
 def test_sentence():
     """The sentence for the system prompt says that nobody answers."""
     assert "nobody can answer" in UNATTENDED_SENTENCE
