@@ -39,6 +39,20 @@ def test_the_sqlite_store_passes(tmp_path):
     assert len(made) == len(RULES)
 
 
+@pytest.mark.parametrize("of_one_file", [False, True])
+def test_a_store_that_is_not_empty(tmp_path, of_one_file):
+    """The same one again, or another one over the same file: not the store's fault, and it says so."""
+    store = MemoryStore()
+    with pytest.raises(AssertionError, match=r"make_store\(\) gave a store that is not empty"):
+        check_store((lambda: SQLiteStore(tmp_path / "one.db")) if of_one_file else (lambda: store))
+
+
+def test_a_store_in_the_place_of_what_makes_one():
+    """Is told before anything is done to it."""
+    with pytest.raises(TypeError, match=r"check_store\(MemoryStore\)"):
+        check_store(MemoryStore())
+
+
 def test_what_cannot_be_checked_is_not_named():
     """Of a store that has only the two methods, only these are checked."""
 
