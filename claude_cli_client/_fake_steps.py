@@ -351,6 +351,8 @@ class Encoder:
 
     def script(self, steps: Iterable[Any]) -> dict[str, Any]:
         """`by_prompt`: it is one turn, and its prompt is read for it; as text, if it `reads_all` of stdin."""
+        if isinstance(steps, (Step, Mapping)):
+            raise TypeError("a script is a list of steps: FakeCLI([init(), result()]), or scripts=[[...], [...]]")
         ops = self._ops(steps)
         if not self._reads and not self._tells:
             ops = self._with_lifecycle(ops)

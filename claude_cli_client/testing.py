@@ -30,13 +30,11 @@ Only a script that reads its prompt itself has all in its own hands: `read_stdin
 answer `initialize`, is `[ignore_stdin(), hang()]`; a session with two turns and what is between them
 `[expect_initialize(), turn(...), ..., turn(...), read_stdin()]`.
 
-For tests that must not depend on speed there are `ready` and `wait_for` in the script, and
-`FakeCLI.wait`, `FakeCLI.release` and `FakeCLI.wait_gone` in the test. Nothing a script starts lives
-longer than ten minutes, whatever happens to the test.
+For tests that must not depend on speed: `ready` and `wait_for` in the script, `FakeCLI.wait`, `release`
+and `wait_gone` in the test. Nothing a script starts lives longer than ten minutes.
 
-`SimulatedCLI` is the same kind of file, with an answer for every prompt.
-
-`check_store` is something else: the rules that a session store of your own must keep.
+`SimulatedCLI` is the same kind of file, with an answer for every prompt. `check_store` is something
+else: the rules that a session store of your own must keep.
 
 The child program is in `_fake_cli.py`, which explains the files in the directory. Here nothing runs
 in the background: no thread, and no descriptor stays open. Linux and macOS.
@@ -202,7 +200,7 @@ class Call:
 
 
 class FakeCLI:
-    """An executable, `path`, that plays a script each time it is started.
+    """An executable, `path`, that plays a script each time it is started. May stand for its path: `cli_path=fake`.
 
     FakeCLI(steps)                      every start, and every prompt of a session, plays the same script
     FakeCLI(scripts=[steps, steps])     the first plays the first, ...; the last one repeats
@@ -282,6 +280,9 @@ class FakeCLI:
             shebang, source = "#!/bin/sh\n", f'exec {words} "$@"\n'
         self.path.write_bytes(os.fsencode(shebang + source))
         self.path.chmod(0o700)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     # --- what happened
 

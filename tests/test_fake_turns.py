@@ -283,6 +283,18 @@ def test_a_fake_that_nobody_closes_is_removed_at_the_end(tmp_path):
     assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("True\n", "", [])
 
 
+@pytest.mark.parametrize("given", [{"steps": init()}, {"scripts": [init(), result("x")]}, {"steps": {"type": "x"}}])
+def test_a_step_in_the_place_of_a_script(given):
+    """Is told with an example, and no directory is left."""
+    with pytest.raises(TypeError, match="a script is a list of steps"):
+        FakeCLI(**given)
+
+
+def test_a_fake_stands_for_its_path(play):
+    """Where a client wants the path of the CLI."""
+    assert Client(cli_path=play(init(), text("1"), result("1"))).ask("x").result == "1"
+
+
 def test_no_step_reads_the_prompt_unsaid():
     """What a script of one turn may hold does not switch its prompt off."""
     within = (ask_permission("Bash"), call_hook("hook_1", "Stop"), call_tool("a", "b"), interrupted())
