@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_cli_client.testing import FakeCLI, SimulatedCLI, api_failure, init, result, text
+from claude_cli_client import Client, errors
+from claude_cli_client.testing import FakeCLI, SimulatedCLI, api_failure, hang, init, result, text
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -324,6 +325,32 @@ def test_unattended(simulated, tmp_path):
     assert [name for name, _ in denied] == ["Bash", "Bash", "AskUserQuestion"]
     assert ["npm publish" in denied[0][1], "curl" in denied[1][1]] == [True, True]
     assert "nobody can answer" in simulated.calls[0].option("--append-system-prompt")
+
+
+def test_fake_errors(simulated, tmp_path):
+    """Each script brings the error that stands before it; no error of a turn, but a cancelled one, is left out."""
+    done = run("fake_errors", simulated, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    raised = [line.split()[0] for line in done.stdout.splitlines()]
+    assert raised == re.findall(r'^    \("(\w+)", ', (EXAMPLES / "fake_errors.py").read_text(), re.MULTILINE)
+    every = {name for name in errors.__all__ if issubclass(getattr(errors, name), errors.TurnError)}
+    assert set(raised) == every - {"TurnError", "ResultError", "TurnCancelled"}
+    timeouts = re.findall(r"^TurnTimeout +retryable: (\w+)", done.stdout, re.MULTILINE)
+    assert timeouts == ["False", "True", "True"]
+
+
+def test_errors_that_need_no_script():
+    """Those that stand above its scripts."""
+    with pytest.raises(errors.CLINotFoundError):
+        Client(cli_path="/nowhere/claude").ask("Hello")
+    with FakeCLI([init(), hang()]) as fake:
+        client = Client(cli_path=fake, max_concurrent=1)
+        run = client.run("Say hello")
+        with pytest.raises(errors.SlotTimeoutError):
+            client.run("Say hello", slot_timeout=0.1)
+        run.cancel()
+        with pytest.raises(errors.TurnCancelled):
+            run.result()
 
 
 def test_resume_elsewhere(simulated, tmp_path):
