@@ -46,9 +46,9 @@ ALIASES: Final[Mapping[str, str]] = {
     "skills": "no option; disable_slash_commands=True turns them off, tools and allowed_tools take 'Skill'",
     **dict.fromkeys(
         ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "observers", "store"),
-        "an argument of Client(...), not of a run",
+        "an argument of Client(...) alone",
     ),
-    **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...), not of a run"),
+    **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...) alone"),
     "api_key": "env={'ANTHROPIC_API_KEY': ...}",
     **dict.fromkeys(("max_tokens", "temperature", "top_p", "stop_sequences"), "no option: the CLI has none for it"),
     **dict.fromkeys(("session_store", "store_flush"), "an argument of Client(...): store=, store_flush="),

@@ -273,7 +273,7 @@ def _told(name: str, value: str) -> str:
         raise ValueError(f"{name} must be a str, not a {type(value).__name__}")
     value = repaired(value).strip()
     if not value:
-        raise ValueError(f"{name} is empty or blank")
+        raise ValueError(f"{name} is empty or blank" + ("; None takes the tag away" if name == "tag" else ""))
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{name} has {len(value)} characters, {LONGEST_TEXT} at most can be read back")
     return value

@@ -725,7 +725,7 @@ def test_bad_titles_and_tags(place, bad):
     if bad is not None:
         with pytest.raises(ValueError, match="tag"):
             client.tag_session(session_id, bad, **place.where)
-    with pytest.raises(ValueError, match="tag is empty"):
+    with pytest.raises(ValueError, match="tag is empty or blank; None takes"):
         client.tag_session(session_id, "\u200b\u200b", **place.where)
     assert len(place.entries(session_id)) == 1
 
