@@ -13,7 +13,7 @@ from typing import Any, Final
 from ._argv import OPTIONS
 from ._checks import copied, is_path, split_rules
 from ._objects import is_json_text
-from .options import DEFAULTS, MARKER
+from .options import ACCEPT_EDITS, DEFAULTS, MARKER
 
 # What other clients, the CLI's flags and common sense call it -> the name here.
 ALIASES: Final[Mapping[str, str]] = {
@@ -258,13 +258,27 @@ _ALL: Final = frozenset({"*", "*(*)"})
 
 
 def misnamed(options: Mapping[str, Any]) -> str:
-    """A rule of `allowed_tools` that means a tool of ours and has only half of its name: what to write; else ""."""
+    """A rule that does nothing: what to write; else "".
+
+    One of `allowed_tools` that means a tool of ours and has only half of its name, or one of `unattended` that
+    is meant to limit edits where all of `cwd` may be edited.
+    """
     servers, allowed = options.get("mcp_servers"), options.get("allowed_tools") or ()
     rules = split_rules(allowed) if isinstance(allowed, str) else allowed
     for name, server in servers.items() if rules and isinstance(servers, Mapping) else ():
         for tool in getattr(server, "tools", ()):
             if tool in rules:
                 return f"the rule {tool!r} of allowed_tools allows nothing: the tool is mcp__{name}__{tool} to the CLI"
+    return _limits_nothing(options)
+
+
+def _limits_nothing(options: Mapping[str, Any]) -> str:
+    preset: Any = options.get("unattended")
+    if options.get("permission_mode") != ACCEPT_EDITS or not hasattr(preset, "allow_rules") or preset.places.cwd:
+        return ""
+    for rule in preset.allow_rules:
+        if rule.startswith("Edit(") and not rule.startswith(("Edit(//", "Edit(~", "Edit(**)")):
+            return f"the rule {rule!r} limits nothing: without permission_mode='default' all of cwd may be edited"
     return ""
 
 

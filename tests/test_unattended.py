@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from claude_cli_client import Client
 from claude_cli_client._launch import _settled
 from claude_cli_client._permissions import PermissionRequest, permission_reply, permission_request
 from claude_cli_client._shell import Unclear, parts
 from claude_cli_client._suspicion import spoken
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE, unattended
 from claude_cli_client.callbacks import Allow, Deny
+from claude_cli_client.testing import init, result
 
 ROWS = (Path(__file__).parent / "data" / "callbacks" / "permissions.jsonl").read_text("utf-8").splitlines()
 RECORDED = [permission_request(json.loads(row)["request"]) for row in ROWS]
@@ -804,6 +806,20 @@ def test_run_gives_its_places(given, tmp_path, monkeypatch):
     for base in {tmp_path / "app", tmp_path / "link"} if given == "link" else {tmp_path / "app"}:
         assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{base}/src/x"), Allow)
     assert isinstance(answer(settled["can_use_tool"], "Edit", file_path=f"{tmp_path}/src/x"), Deny)
+
+
+def test_a_path_rule_that_limits_nothing(play):
+    """With `acceptEdits`, the mode where none is named, all of `cwd` may be edited: a warning says so."""
+    client = Client(cli_path=play(init(), result("x")).path, unattended=unattended(["Read", "Edit(src/**)"]))
+    with pytest.warns(UserWarning, match=r"'Edit\(src/\*\*\)' limits nothing: .*permission_mode='default'"):
+        client.ask("x")
+    client.ask("x", permission_mode="default")
+
+
+@pytest.mark.parametrize("rule", ["Edit", "Edit(**)", "Edit(//srv/**)", "Edit(~/x)", "Read(src/**)"])
+def test_a_path_rule_that_does_something(play, rule):
+    """Is not warned about."""
+    Client(cli_path=play(init(), result("x")).path, unattended=unattended([rule])).ask("x")
 
 
 def test_own_places_have_all_their_names(tmp_path):
