@@ -28,7 +28,8 @@ from claude_cli_client.options import DEFAULTS, PermissionMode, RunOptions
 from claude_cli_client.testing import FakeCLI, SimulatedCLI, init, result
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "MIGRATING.md", "CONTRIBUTING.md")}
+PLACES = {"README.md": ROOT, "MIGRATING.md": ROOT / ".github", "CONTRIBUTING.md": ROOT / ".github"}
+PAGES = {name: (folder / name).read_text(encoding="utf-8") for name, folder in PLACES.items()}
 README = PAGES["README.md"]
 LIMITS = ("timeout", "idle_timeout", "start_timeout", "slot_timeout")
 MARK = re.compile(r"<!-- needs (flask|django) -->\n")
@@ -99,7 +100,7 @@ def test_there_are_blocks():
 def test_the_two_commands():
     """They stand there as they are run in the continuous integration."""
     assert 'python -m pip install . && python -m claude_cli_client run --simulate "Say hello"\n' in README
-    assert "python -m pip install -e '.[test]' && python -m pytest\n" in PAGES["CONTRIBUTING.md"]
+    assert "python -m pip install -e '.[test]' && python -m pytest\n" in README
 
 
 def test_all_options():
@@ -230,17 +231,17 @@ def test_names_of_the_other_sdks_lead_to_ours():
 def test_links_lead_somewhere():
     """Each link into a page of ours meets a heading; that to a file is to one that exists."""
     headings = {
-        f"{page}#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        (PLACES[page] / page, re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"))
         for page, text in PAGES.items()
         for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     }
     links = [
-        link if link.partition("#")[0] else page + link
+        ((PLACES[page] / (link.partition("#")[0] or page)).resolve(), link.partition("#")[2])
         for page, text in PAGES.items()
         for link in re.findall(r"\]\(((?!https?:)[^)]*)\)", text)
     ]
-    assert [link for link in links if "#" in link and link not in headings] == []
-    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+    assert [link for link in links if link[1] and link not in headings] == []
+    assert [path for path, _ in links if not path.exists()] == []
     assert len(links) > 30
 
 
