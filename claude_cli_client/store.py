@@ -189,16 +189,21 @@ class MemoryStore:
         copies = [json.loads(text) for _, text in rows]
         with _changing:
             transcript = self._transcripts.get(key) or _Transcript()
-            new = []
+            known: set[str] = set()
+            texts, new = [], []
             for (uuid, text), copy in zip(rows, copies, strict=True):
-                if uuid is None or uuid not in transcript.known:
-                    transcript.known.update({uuid} if uuid else ())
-                    transcript.entries.append(text)
+                if uuid is None or not (uuid in transcript.known or uuid in known):
+                    known.update({uuid} if uuid else ())
+                    texts.append(text)
                     new.append(copy)
-            if new:
-                transcript.mtime = self._mtime = later(self._mtime)
-                transcript.summary = summarize(transcript.summary, new)
-                self._transcripts[key] = transcript
+            if not new:
+                return
+            time, summary = later(self._mtime), summarize(transcript.summary, new)
+            # All is made, and no function is called from here on: Ctrl-C does not leave half of a batch.
+            transcript.entries += texts
+            transcript.known |= known
+            transcript.mtime, transcript.summary = time, summary
+            self._mtime, self._transcripts[key] = time, transcript
 
     def load(self, key: SessionKey) -> list[dict[str, Any]] | None:
         """New objects; None if there is no such transcript."""

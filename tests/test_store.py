@@ -138,6 +138,25 @@ def test_a_subagent_leaves_the_time_of_its_session(make):
     assert held.list_sessions(None) == before
 
 
+def test_ctrl_c_in_an_append_to_a_memory_store(monkeypatch):
+    """Nothing of the batch is there, and it can be repeated."""
+    store = MemoryStore()
+    store.append(KEY, [{"uuid": "1"}])
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    for step in ("later", "summarize"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"claude_cli_client.store.{step}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                store.append(KEY, [{"uuid": "2", "customTitle": "t"}])
+        assert store.load(KEY) == [{"uuid": "1"}]
+    store.append(KEY, [{"uuid": "2", "customTitle": "t"}])
+    assert [entry["uuid"] for entry in store.load(KEY)] == ["1", "2"]
+    assert store.list_summaries()[0]["summary"]["title"] == "t"
+
+
 def test_a_list_that_was_changed_leaves_the_store(make):
     """What lists give are new objects."""
     held = make()
