@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -93,9 +94,16 @@ def _check_settings(settings: Any, cwd: str) -> None:
         _check_shape("settings", settings)
     elif _names_a_file("settings", settings):
         path = as_text(settings)
-        _check_shape(f"settings in {path!r}", _read(os.path.join(cwd, path)))
+        if not _is_read_once(os.path.join(cwd, path)):
+            _check_shape(f"settings in {path!r}", _read(os.path.join(cwd, path)))
     elif isinstance(settings, str):
         _check_shape("settings", json.loads(settings))  # which has been looked at: it is JSON
+
+
+def _is_read_once(path: str) -> bool:
+    """A pipe, a terminal: what we read of it the CLI would not get, and before that we might wait for ever."""
+    mode = os.stat(path).st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _read(path: str) -> Any:

@@ -76,6 +76,15 @@ def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
     assert fake.calls == []
 
 
+def test_settings_in_a_pipe(play, tmp_path):
+    """Are left to the CLI: what is read of a pipe is gone, and without a writer it would be waited for."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    fake = play(*TURN)
+    assert Client(cli_path=fake.path).ask("p", settings=pipe).result == "1"
+    assert f"--settings={pipe}" in fake.calls[0].argv
+
+
 @pytest.mark.parametrize("way", ["dict", "text", "file"])
 @pytest.mark.parametrize(
     ("settings", "where"),
