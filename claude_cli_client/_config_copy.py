@@ -11,7 +11,8 @@ and memory, but nothing that it does may come back: the folder is removed with t
 * What the CLI only reads (agents, commands, skills, ...) is linked, not copied. So is the project's
   memory, where there is one: what the turn notes in it is meant for the next ones.
 
-What is not there is passed over, and so is what cannot be read, as the CLI does it.
+What is not there is passed over, and so is what cannot be read, as the CLI does it; and what is no file:
+a pipe would be waited for.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def _home(env: Mapping[str, str]) -> str:
 
 def _copy(path: str, target: str, change: Callable[[Any], Any]) -> None:
     """One JSON file. What is no JSON stays behind: nobody can say what is in it, and the CLI takes none of it."""
+    if not os.path.isfile(path):
+        return
     try:
         with open(path, encoding="utf-8-sig") as file:
             data = json.load(file)

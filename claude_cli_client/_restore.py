@@ -17,6 +17,8 @@ resume finds it, here or elsewhere. What of that the store did not take stays, s
 
 from __future__ import annotations
 
+import contextvars
+import errno
 import os
 import queue
 import threading
@@ -37,6 +39,8 @@ from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, optional
 
 LOAD_LIMIT: Final = 60.0  # seconds
+# What the disk says where two transcripts want one place, or one is too deep. All else is not the store's fault.
+_BAD_NAMES: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 Entries = Sequence[Mapping[str, Any]]
 
@@ -68,7 +72,8 @@ class Restore:
     def load(self, is_over: Callable[[], bool]) -> None:
         """Ask the store. Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`."""
         answers: queue.SimpleQueue[_Found | BaseException | None] = queue.SimpleQueue()
-        thread = threading.Thread(target=self._ask, args=(answers,), name="claude-store-load", daemon=True)
+        ask = contextvars.copy_context().run  # the caller's, as for callbacks: a store may look for a tenant there
+        thread = threading.Thread(target=ask, args=(self._ask, answers), name="claude-store-load", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # no thread to be had
@@ -106,18 +111,20 @@ class Restore:
         return [make({"type": MIRROR_ERROR, "session_id": self.session_id, "text": words, "errors": (words,)})]
 
     def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
-        """Fill the configuration folder, once. Raises `StoreError`."""
+        """Fill the configuration folder, once. Raises `StoreError`, and `OSError` for what is this disk's fault."""
         found, self._found = self._found, None
         assert found is not None
-        try:
-            for key, entries in found.transcripts:
-                self._asked = key
+        for key, entries in found.transcripts:
+            self._asked = key
+            try:
                 _write(os.path.join(folder, "projects", *file_of(*key)), key, entries)
-            if not isolated:
-                projects = {self._project, found.transcripts[0][0].project_key}
-                copy_config(env, cwd, folder, projects)
-        except (OSError, TypeError, ValueError, RecursionError) as error:
-            raise self._error(f"gave a session that cannot be laid out: {error}") from error
+            except (OSError, TypeError, ValueError, RecursionError) as error:
+                if isinstance(error, OSError) and error.errno not in _BAD_NAMES:
+                    raise
+                raise self._error(f"gave a session that cannot be laid out: {error}") from error
+        if not isolated:
+            projects = {self._project, found.transcripts[0][0].project_key}
+            copy_config(env, cwd, folder, projects)
 
     # --- on the thread of its own
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import errno
 import json
 import os
 import shlex
@@ -322,7 +324,44 @@ def test_files_that_are_odd(tmp_path, content):
     assert len(list((tmp_path / "t").iterdir())) in (0, 3)
 
 
+@pytest.mark.timeout(20)
+def test_files_that_are_pipes(tmp_path):
+    """Are passed over: nobody may ever write into one."""
+    for name in ("c", "t"):
+        (tmp_path / name).mkdir()
+    for name in (".credentials.json", ".claude.json", "settings.json"):
+        os.mkfifo(tmp_path / "c" / name)
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 # --- stores that fail
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["copy_config", "_new_file"])
+def test_a_full_disk(play, store, work, tmp, monkeypatch, slots_free, step):
+    """Is not the store's fault, and the error does not say so."""
+    monkeypatch.setattr(_restore, step, full)
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store)
+    with pytest.raises(StartError, match="No space left"):
+        client.run("p", resume=SESSION_ID, cwd=work)
+    assert (fake.calls, slots_free(client), list(tmp.iterdir())) == ([], 4, [])
+
+
+def test_the_store_is_asked_in_the_caller_s_context(look, store):
+    """As callbacks are: a store may find there for whom it works."""
+    tenant, load = contextvars.ContextVar("tenant", default=""), store.load
+    seen = []
+    store.load = lambda key: seen.append(tenant.get()) or load(key)
+    token = tenant.set("somebody")
+    look(store)
+    tenant.reset(token)
+    assert seen == ["somebody"]
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), SystemExit(1), KeyboardInterrupt()], ids=repr)
