@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from . import _log
 from ._project_folders import forms_of
 from ._project_key import project_key
 from ._store_calls import Row, ask, items, rows, subpaths
 from ._summary import SessionInfo, milliseconds, session_info, summarize
-from .errors import SessionNotFoundError
+from .errors import SessionNotFoundError, StoreError
 from .store import SessionKey, optional
 
-_AT_ONCE: Final = 500  # entries in one `append`
+# Entries in one `append`: as many as the mirror of a turn collects at most, so no store sees larger batches.
+_AT_ONCE: Final = 500
 
 Entry = dict[str, Any]
 
@@ -89,9 +91,11 @@ class InStore:
         self.write(self._key(session_id), [entry])
 
     def delete(self, session_id: str) -> None:
+        """Without a directory in every project that has it: its copies are the same conversation."""
         self._needed("delete")
-        key = self._key(session_id)
-        self._do("delete", key, key)
+        found = self._found(session_id)
+        for key in found[:1] if self._keys else found:
+            self._do("delete", key, key)
 
     def subagents(self, session_id: str) -> list[str]:
         self._needed("list_subkeys")
@@ -118,18 +122,37 @@ class InStore:
         if part:
             self._do("append", key, key, part)
 
+    def create(self, key: SessionKey, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Write a new transcript. If that fails, its beginning is taken away, as far as the store can do that."""
+        try:
+            self.write(key, entries)
+        except BaseException:
+            self._take_back(key)
+            raise
+
+    def _take_back(self, key: SessionKey) -> None:
+        """What is raised is why the copy failed; that its beginning stays is for the log."""
+        try:
+            if self._optional("delete"):
+                self._do("delete", key, key)
+        except StoreError as error:
+            _log.warning("the beginning of a copy, session %s, stays in the store: %s", key.session_id, error)
+
     # --- finding it
 
     def _key(self, session_id: str) -> SessionKey:
-        """The key of a session that is there. By the store's list, if it has one: a load may be large."""
+        return self._found(session_id)[0]
+
+    def _found(self, session_id: str) -> list[SessionKey]:
+        """Where the session is, the latest first. By the store's list, if it has one: a load may be large."""
         if self._optional("list_sessions") or not self._keys:
             listed = self._rows("list_sessions", "list_summaries")
-            found = next((row.key for row in listed if row.key.session_id == session_id), None)
+            found = [row.key for row in listed if row.key.session_id == session_id]
         else:
-            found = next((key for key, _ in self._loaded(session_id)), None)
-        if found is None:
+            found = [key for key, _ in self._loaded(session_id)]
+        if not found:
             raise self._missing(session_id)
-        return found
+        return list(dict.fromkeys(found))
 
     def _loaded(self, session_id: str) -> Iterator[tuple[SessionKey, list[Entry]]]:
         keys = [SessionKey(key, session_id) for key in self._keys]
@@ -190,7 +213,7 @@ class StoredTranscript:
         return next((entry for entry in reversed(self._entries) if entry.get("type") == "agent_metadata"), {})
 
     def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
-        self._place.write(SessionKey(self._key.project_key, session_id), entries)
+        self._place.create(SessionKey(self._key.project_key, session_id), entries)
 
 
 def _row_of(key: SessionKey, entries: Sequence[Entry]) -> Row:

@@ -159,16 +159,24 @@ def remove(path: str) -> None:
 
 
 def is_removable(path: str) -> bool:
-    """Whether something of this transcript is there: the file, empty or not, or its folder."""
+    """Whether something of this transcript is there: the file, empty or not, or its folder.
+
+    Raises `PermissionError`.
+    """
     try:
         mode = os.lstat(path).st_mode
+    except PermissionError:
+        raise  # "not there" would be a lie
     except OSError:
         return os.path.lexists(path[: -len(".jsonl")])
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def subagents_of(path: str) -> dict[str, str]:
-    """The transcripts of a session's subagents by their id, in the order of their paths. Links are not followed."""
+    """The transcripts of a session's subagents by their id, in the order of their paths.
+
+    Links below are not followed; the session's folder and the one of its subagents may be links, as may the transcript.
+    """
     found: dict[str, str] = {}
     folders = [os.path.join(path[: -len(".jsonl")], "subagents")]
     for folder in folders:  # grows

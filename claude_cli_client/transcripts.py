@@ -94,8 +94,8 @@ def get_messages(
     """The conversation, oldest message first: what the user and the model said, tools included.
 
     Where the session has several branches, the one that was continued last. After a compaction it
-    begins with the summary. Time grows with the length of the transcript, memory with what is
-    returned (and with what a store loads).
+    begins with the summary. Time grows with the length of the transcript; memory with what is
+    returned, some hundred bytes for each other entry, and all that a store loads.
     """
     uuid("session_id", session_id)
     first, last = _page(limit, offset)
@@ -180,6 +180,7 @@ def fork_session(
 
     `up_to` is the uuid of the last message that is copied. Without a title the copy has the
     original's, with " (fork)". Subagents' transcripts and checkpoints of files are not copied.
+    Nothing is left of a copy that fails, or in a store without `delete` its beginning.
     Raises `SessionNotFoundError` also if there is no such message, or none at all.
     """
     from datetime import datetime, timezone
@@ -215,7 +216,8 @@ def delete_session(
 ) -> None:
     """Remove a session and what its subagents wrote, for good. A store needs `delete` for it.
 
-    On disk, if a part cannot be removed, the error says so, and the call can be repeated.
+    Without a directory every copy of it goes, in whichever project. On disk, if a part cannot be
+    removed, the error says so, and the call can be repeated.
     """
     uuid("session_id", session_id)
     _place(directory, config_dir, store).delete(session_id)

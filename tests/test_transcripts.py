@@ -915,15 +915,30 @@ def test_delete_can_be_repeated(disk, monkeypatch):
     assert not disk.file(PARALLEL).with_suffix("").exists()
 
 
-def test_delete_removes_copies_in_other_projects(disk, tmp_path):
+def test_delete_removes_copies_in_other_projects(place, tmp_path):
     """Without a directory in every project; with one only there."""
-    session_id, other = disk.put(said("p")), tmp_path / "other"
-    disk.put(said("p"), session_id=session_id, directory=other)
-    client.delete_session(session_id, other, **disk.where)
-    assert ids(disk) == [session_id]
-    disk.put(said("p"), session_id=session_id, directory=other)
-    client.delete_session(session_id, **disk.where)
-    assert ids(disk) == []
+    session_id, other = place.put(said("p")), tmp_path / "other"
+    place.put(said("p"), session_id=session_id, directory=other)
+    client.delete_session(session_id, other, **place.where)
+    assert ids(place) == [session_id]
+    place.put(said("p"), session_id=session_id, directory=other)
+    client.delete_session(session_id, **place.where)
+    assert ids(place) == []
+
+
+def test_delete_where_nothing_may_be_seen(disk, monkeypatch):
+    """A folder that may not be looked into is not one without the session."""
+    session_id = disk.put(said("p"))
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "lstat", refuse)
+        patched.setattr(os.path, "realpath", str)
+        with pytest.raises(PermissionError):
+            client.delete_session(session_id, disk.directory, **disk.where)
+    assert disk.file(session_id).exists()
 
 
 # --- arguments
@@ -1124,6 +1139,26 @@ def test_long_copies_are_appended_in_parts(stored):
     stored.store.calls.clear()
     client.fork_session(session_id, stored.directory, **stored.where)
     assert [call[2] for call in stored.store.calls if call[0] == "append"] == [500, 500, 201]
+
+
+@pytest.mark.parametrize("delete", ["works", "is missing", "fails"])
+def test_a_copy_that_fails_half_way(stored, caplog, delete):
+    """What was stored of it is taken away again, where the store can do that."""
+    session_id = stored.put(*[said(f"p{n}") for n in range(1200)])
+    append = stored.store.append
+
+    def fail_later(key, entries):
+        if key in stored.store.rows:
+            raise RuntimeError("no connection")
+        append(key, entries)
+
+    stored.store.append = fail_later
+    if delete != "works":
+        stored.store.delete = None if delete == "is missing" else lambda key: 1 / 0
+    with pytest.raises(StoreError, match=r"append\(\): RuntimeError: no connection"):
+        client.fork_session(session_id, stored.directory, **stored.where)
+    assert len(ids(stored)) == (1 if delete == "works" else 2)
+    assert ("stays in the store" in caplog.text) == (delete == "fails")
 
 
 def test_composed_names_of_a_store(stored, tmp_path):
