@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from . import _transcript_file as transcript_file
 from ._checks import is_uuid
@@ -17,9 +17,8 @@ from ._ends import summary_of
 from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
+from ._transcript_key import SUFFIX
 from .errors import SessionNotFoundError
-
-_SUFFIX: Final = ".jsonl"
 
 
 class OnDisk:
@@ -46,7 +45,7 @@ class OnDisk:
         found.sort(key=lambda row: row[:2])
         shown: set[str] = set()
         for minus_time, name, size, folder in found:
-            session_id = name[: -len(_SUFFIX)]
+            session_id = name[: -len(SUFFIX)]
             info = None if session_id in shown else _info(folder, name, -minus_time, size)
             if info is not None and is_of(folder, info.cwd):
                 shown.add(session_id)
@@ -69,7 +68,7 @@ class OnDisk:
                 raise
             return  # one of many, removed just now or another user's
         for entry in entries:
-            if entry.name.endswith(_SUFFIX) and is_uuid(entry.name[: -len(_SUFFIX)]):
+            if entry.name.endswith(SUFFIX) and is_uuid(entry.name[: -len(SUFFIX)]):
                 try:
                     status = entry.stat()
                 except OSError:  # removed just now, or a link in a circle
@@ -82,7 +81,7 @@ class OnDisk:
     def info(self, session_id: str) -> SessionInfo | None:
         """What the list says of it: of several that have this id, of the first that it can show."""
         found = self._found(session_id, transcript_file.status_of)
-        rows = (_info(folder, session_id + _SUFFIX, it.st_mtime_ns, it.st_size) for folder, it in found)
+        rows = (_info(folder, session_id + SUFFIX, it.st_mtime_ns, it.st_size) for folder, it in found)
         return next((info for info in rows if info is not None), None)
 
     def open(self, session_id: str) -> TranscriptFile:
@@ -148,7 +147,7 @@ class OnDisk:
 
 
 def _path(folder: Folder, session_id: str) -> str:
-    return os.path.join(folder.path, session_id + _SUFFIX)
+    return os.path.join(folder.path, session_id + SUFFIX)
 
 
 def _is_ours(folder: Folder, session_id: str) -> bool:
@@ -174,7 +173,7 @@ def _info(folder: Folder, name: str, time_ns: int, size: int) -> SessionInfo | N
         return None
     return session_info(
         summary_of(parts),
-        name[: -len(_SUFFIX)],
+        name[: -len(SUFFIX)],
         time_ns // 1_000_000,
         file_size=size,
         project_key=folder.key,

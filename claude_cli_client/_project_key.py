@@ -19,6 +19,7 @@ from typing import Final
 _LONGEST: Final = 200  # characters, before the hash
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _OTHER: Final = re.compile(r"[^A-Za-z0-9]")
+# Not `_checks.repaired`: the simulated CLI carries this module along alone, so it imports none of ours.
 _UNDECODED: Final = re.compile("[\ud800-\udfff]")
 
 

@@ -33,7 +33,7 @@ from ._project_key import project_key
 from ._store_calls import rows, subpaths
 from ._sync import Deadline
 from ._transcript_file import line_of
-from ._transcript_key import SUFFIX, file_of
+from ._transcript_key import METADATA, SUFFIX, file_of
 from .errors import StoreError
 from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, optional
@@ -221,7 +221,7 @@ def _write(path: str, key: SessionKey, entries: Entries) -> None:
             else:
                 file.write(_line(entry))
     if metadata is not None:
-        with _new_file(path[: -len(SUFFIX)] + ".meta.json") as file:
+        with _new_file(path[: -len(SUFFIX)] + METADATA) as file:
             file.write(_line({name: value for name, value in metadata.items() if name != "type"}))
 
 

@@ -16,13 +16,14 @@ if an older value is in sight.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ._checks import repaired
+
 LONGEST_TEXT: Final = 4096  # characters that are kept of a title or a path: as long as a path can be
-_LONGEST_PROMPT: Final = 200
+_LONGEST_PROMPT: Final = 200  # and of a prompt: one line of a list; the official SDK cuts there, too
 
 _FIRST: Final = ("sidechain", "created_at", "cwd", "first_prompt")  # the earliest entry wins
 
@@ -46,7 +47,6 @@ _NO_PROMPT: Final = (
     ("<ide_opened_file>", "</ide_opened_file>"),
     ("<ide_selection>", "</ide_selection>"),
 )
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,7 @@ def _texts(message: Any) -> list[str]:
 
 def _kept(text: str) -> str:
     """Cut, and without lone surrogates, which neither a terminal nor a database takes."""
-    text = text[:LONGEST_TEXT]
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    return repaired(text[:LONGEST_TEXT])
 
 
 def milliseconds(timestamp: Any) -> int | None:

@@ -11,7 +11,6 @@ file. The path is the caller's to build, from an id that was checked.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,8 @@ from typing import Any, Final
 
 from ._ends import entry_of
 from ._lines import LineCutter, Oversize
+from ._transcript_key import METADATA, SUFFIX
+from .store import encoded
 
 # What a list reads at each end of a file. The official SDK reads as much, and the CLI sees to it that
 # titles and tags stand in it.
@@ -96,14 +97,14 @@ class TranscriptFile:
     def parents(self) -> Mapping[str, Any]:
         """What the CLI wrote about a subagent beside its transcript. Nothing usable: nothing."""
         try:
-            with os.fdopen(_opened(self.path[: -len(".jsonl")] + ".meta.json", os.O_RDONLY), "rb") as file:
+            with os.fdopen(_opened(self.path[: -len(SUFFIX)] + METADATA, os.O_RDONLY), "rb") as file:
                 return entry_of(file.read(END_BYTES).strip()) or {}
         except OSError:
             return {}
 
     def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
         """A new transcript in the same folder, for us alone. Nothing is left of it if that fails."""
-        path = os.path.join(os.path.dirname(self.path), f"{session_id}.jsonl")
+        path = os.path.join(os.path.dirname(self.path), session_id + SUFFIX)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(fd, "wb", buffering=_BLOCK) as file:
@@ -114,12 +115,8 @@ class TranscriptFile:
 
 
 def line_of(entry: Mapping[str, Any]) -> bytes:
-    """As the CLI writes it: compact, in UTF-8; only lone surrogates need to be escaped."""
-    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    """As the CLI writes it."""
+    return encoded(entry).encode() + b"\n"
 
 
 def append(path: str, entry: Mapping[str, Any]) -> None:
@@ -151,7 +148,7 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass  # an earlier call came this far
-    folder = path[: -len(".jsonl")]
+    folder = path[: -len(SUFFIX)]
     if os.path.islink(folder):
         os.unlink(folder)
     elif os.path.isdir(folder):
@@ -168,7 +165,7 @@ def is_removable(path: str) -> bool:
     except PermissionError:
         raise  # "not there" would be a lie
     except OSError:
-        return os.path.lexists(path[: -len(".jsonl")])
+        return os.path.lexists(path[: -len(SUFFIX)])
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
@@ -178,7 +175,7 @@ def subagents_of(path: str) -> dict[str, str]:
     Links below are not followed; the session's folder and the one of its subagents may be links, as may the transcript.
     """
     found: dict[str, str] = {}
-    folders = [os.path.join(path[: -len(".jsonl")], "subagents")]
+    folders = [os.path.join(path[: -len(SUFFIX)], "subagents")]
     for folder in folders:  # grows
         try:
             with os.scandir(folder) as entries:
@@ -186,8 +183,8 @@ def subagents_of(path: str) -> dict[str, str]:
                     name = entry.name
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
-                    elif name.startswith("agent-") and name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                        found[entry.path] = name[len("agent-") : -len(".jsonl")]
+                    elif name.startswith("agent-") and name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
+                        found[entry.path] = name[len("agent-") : -len(SUFFIX)]
         except (FileNotFoundError, NotADirectoryError):  # none, or removed just now
             continue
     ids: dict[str, str] = {}

@@ -20,9 +20,10 @@ from ._checks import is_uuid
 Parts = tuple[str, str, str | None]
 
 SUFFIX: Final = ".jsonl"
+METADATA: Final = ".meta.json"  # in its place: of the file beside a subagent's transcript
 # A separator elsewhere, the end of a C string, a drive, half a character.
 _NEVER: Final = re.compile("[/\\\\\0:\ud800-\udfff]")
-_MOST_BYTES: Final = 255 - len(".meta.json")  # of a name, on every file system that matters
+_MOST_BYTES: Final = 255 - len(METADATA)  # of a name, on every file system that matters
 
 
 def key_below(projects: str, path: str) -> Parts | None:

@@ -26,12 +26,12 @@ whatever it likes; a run is never failed by its store.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
+from ._checks import repaired
 from ._fork_lock import fork_lock
 from ._summary import summarize
 
@@ -120,16 +120,13 @@ def optional(store: object, name: str) -> Callable[..., Any] | None:
 # --- what our own stores share
 
 
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
 def checked(key: SessionKey) -> SessionKey:
     """The key, if its parts are texts; a ValueError else."""
     key = SessionKey(*key)
     for name, part in zip(key._fields, key, strict=True):
         if part is None and name == "subpath":
             continue
-        if not isinstance(part, str) or not part or _LONE_SURROGATE.search(part):
+        if not isinstance(part, str) or not part or repaired(part) != part:
             raise ValueError(f"{name} of a SessionKey must be text that is not empty, not {part!r}")
     return key
 
@@ -141,10 +138,10 @@ def identity(entry: Mapping[str, Any]) -> str | None:
 
 
 def encoded(entry: Mapping[str, Any]) -> str:
-    """As JSON; escapes only where UTF-8 has no bytes for it."""
+    """As JSON without blanks; escapes only where UTF-8 has no bytes for it."""
     entry = dict(entry)
     text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-    return text if text.isascii() or not _LONE_SURROGATE.search(text) else json.dumps(entry)
+    return text if repaired(text) == text else json.dumps(entry, separators=(",", ":"))
 
 
 def later(last: int) -> int:
