@@ -18,7 +18,7 @@ from ._project_key import project_key
 from ._store_calls import Row, ask, items, rows, subpaths
 from ._summary import SessionInfo, milliseconds, session_info, summarize
 from .errors import SessionNotFoundError, StoreError
-from .store import SessionKey, optional
+from .store import SessionKey, must_be_store, optional
 
 # Entries in one `append`: as many as the mirror of a turn collects at most, so no store sees larger batches.
 _AT_ONCE: Final = 500
@@ -30,9 +30,7 @@ class InStore:
     """The sessions of a directory, or of all, in a store."""
 
     def __init__(self, directory: str | None, store: Any) -> None:
-        for name in ("append", "load"):
-            if not callable(getattr(store, name, None)):
-                raise ValueError(f"store must be a SessionStore, but a {type(store).__name__} has no {name}()")
+        must_be_store(store)
         self._store = store
         self._forms = [] if directory is None else forms_of(directory)
         self._keys: list[str] = list(dict.fromkeys(map(project_key, self._forms)))

@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypedDict
 
+from ._callables import function
 from ._checks import repaired
 from ._fork_lock import fork_lock
 from ._summary import summarize
@@ -115,6 +116,19 @@ def optional(store: object, name: str) -> Callable[..., Any] | None:
     method = getattr(store, name, None)
     inherited = getattr(type(store), name, None) is getattr(ListingStore, name)
     return method if callable(method) and not inherited else None
+
+
+def must_be_store(value: Any) -> None:
+    """Raises ValueError for what is no store, and for one that would have to be awaited."""
+    if isinstance(value, type):
+        raise ValueError(f"store must be a store, and {value.__name__} is a class: make one of it")
+    for name in ("append", "load"):
+        method = getattr(value, name, None)
+        if not callable(method) or getattr(type(value), name, None) is getattr(SessionStore, name):
+            raise ValueError(
+                f"store must have append(key, entries) and load(key), but a {type(value).__name__} has no {name}()"
+            )
+        function(f"{name} of store", method)
 
 
 # --- what our own stores share

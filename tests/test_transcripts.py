@@ -20,6 +20,7 @@ from claude_cli_client import (
     SessionKey,
     SessionMessage,
     SessionNotFoundError,
+    SessionStore,
     StoreError,
     _project_folders,
     _transcript_file,
@@ -1107,14 +1108,14 @@ def test_a_store_that_fails(stored, name):
 
 @pytest.mark.parametrize("name", ["load", "list_sessions", "list_summaries", "list_subkeys"])
 def test_a_store_that_fails_while_it_is_read(stored, name):
-    """The same of a method that is a generator, which runs only then."""
+    """The same where the answer is a generator, which runs only then."""
     stored.captured()
 
     def fail(*arguments):
         yield from ()
         raise RuntimeError("no connection")
 
-    setattr(stored.store, name, fail)
+    setattr(stored.store, name, lambda *arguments: fail(*arguments))  # what `load` itself may not be
     calls = {
         "load": lambda: messages(stored, PARALLEL, stored.directory),
         "list_sessions": lambda: client.rename_session(PARALLEL, "t", stored.directory, **stored.where),
@@ -1127,10 +1128,34 @@ def test_a_store_that_fails_while_it_is_read(stored, name):
     assert caught.value.key == (key[:1] if name in ("list_sessions", "list_summaries") else key)
 
 
-def test_what_is_no_store():
+class Unwritten(SessionStore):
+    """What it inherits has no body."""
+
+    def append(self, key, entries):
+        pass
+
+
+class Awaited:
+    async def append(self, key, entries):
+        pass
+
+    async def load(self, key):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ({}, r"a dict has no append\(\)"),
+        (Unwritten(), r"an? Unwritten has no load\(\)"),
+        (client.MemoryStore, "MemoryStore is a class"),
+        (Awaited(), "append of store must be a plain function"),
+    ],
+)
+def test_what_is_no_store(value, match):
     """A ValueError that says what is missing."""
-    with pytest.raises(ValueError, match=r"a dict has no append\(\)"):
-        client.list_sessions(store={})
+    with pytest.raises(ValueError, match=match):
+        client.list_sessions(store=value)
 
 
 def test_long_copies_are_appended_in_parts(stored):
