@@ -48,7 +48,7 @@ def probe(start: Start, is_closed: Callable[[], bool], options: Mapping[str, Any
 
 
 _PROBE: Mapping[str, Any] = {
-    # A client's defaults for its own work have no business here.
+    # What a client sets for its own work has no business here: a conversation to go on with,
     "resume": None,
     "continue_conversation": None,
     "fork_session": None,
@@ -56,6 +56,7 @@ _PROBE: Mapping[str, Any] = {
     "resume_session_at": None,
     "resume_drops_turn": None,
     "name": None,
+    # a form of the answer, or instructions, that this one could not follow, and that cost tokens,
     "json_schema": None,
     "agent": None,
     "agents": None,
@@ -63,20 +64,27 @@ _PROBE: Mapping[str, Any] = {
     "plugin_dirs": None,
     "append_system_prompt": None,
     "exclude_dynamic_system_prompt_sections": None,
+    # budgets of a whole job, that this turn could neither use up nor should be ended by,
     "max_budget_usd": None,
     "task_budget": None,
+    # those who listen to the client's turns,
     "line_sink": None,
     "on_stderr": None,
+    # and what may contradict the settings below, or what is given for this one turn.
     "background_timeout": None,
     "safe_mode": None,
+    # No trace, and nothing started: no transcript, tool, server or command of the user's configuration.
     "background": "forbid",
     "persist_session": False,
     "tools": [],
-    "max_turns": 1,
-    "max_retries": 0,
     "strict_mcp_config": True,
     "disable_slash_commands": True,
+    # The answer is how it is now: the CLI would wait for better times, for minutes.
+    "max_turns": 1,
+    "max_retries": 0,
+    # In place of the CLI's own, which is many thousand tokens.
     "system_prompt": "You answer a connection test.",
+    # A slow network, and a client that is busy, are no reasons to say that work is impossible.
     "timeout": 120.0,
     "slot_timeout": 60.0,
 }

@@ -7,7 +7,11 @@ It knows nothing of sessions: what a transaction does is given to it as a functi
 would have to be closed when its thread ends, by somebody who learns of that. So `_using` is held
 across I/O, which no other lock here is: for one transaction, never for waiting. Where another
 process has the file locked, the lock is given back between two looks at it, and the loop that looks
-is ours: bounded, and Ctrl-C ends it.
+is ours: bounded, and Ctrl-C ends it. The wait for the lock itself has no limit of its own: it lasts
+as long as the transactions of other threads that come first, each of which ends unless the disk
+hangs, as it would for us. So does a finaliser that closes a store, on whichever thread it runs.
+Inside of a transaction no other lock of ours is taken. A fork takes this one first, before those of
+`_fork`; so whoever holds one of those must not ask a database.
 
 **Nothing open crosses a fork.** POSIX locks are not inherited, but SQLite's own account of them is:
 it keeps one per file in the process. Seen: with a connection open at the fork, not only its copy is

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     AnyPath = str | os.PathLike[str]
 
+# Characters of a subagent's id. The CLI's have 17, and any name of a file has 255 bytes at most.
+_LONGEST_AGENT: Final = 200
 _FAR: Final = 1 << 60  # an index beyond all lists, that fits into what C takes
 # What a tag may not hold: characters that nobody sees, or that are another in every font.
 _UNSEEN: Final = ("Cf", "Co", "Cn", "Cs")
@@ -265,7 +267,8 @@ def _links(transcript: _Transcript) -> list[Link]:
 def _check_agent(agent_id: str) -> None:
     if not isinstance(agent_id, str):
         raise ValueError(f"agent_id must be a str, not a {type(agent_id).__name__}")
-    if not agent_id or not agent_id.isprintable() or "/" in agent_id or "\\" in agent_id or len(agent_id) > 200:
+    is_name = agent_id.isprintable() and "/" not in agent_id and "\\" not in agent_id
+    if not is_name or not 0 < len(agent_id) <= _LONGEST_AGENT:
         raise ValueError(f"agent_id is not one that list_subagents gives: {agent_id[:60]!r}")
 
 
