@@ -24,7 +24,7 @@ def check_store(make_store: Callable[[], Any]) -> list[str]:
     """Check a session store; the names of the rules that were checked.
 
     `make_store()` gives a store that is empty and shares nothing with those before it: a new file, a
-    new prefix, a new schema. It is called about thirty times. A store that has a `close` method is
+    new prefix, a new schema. It is called about forty times. A store that has a `close` method is
     closed after its use.
 
     Rules about the optional methods (`list_sessions`, `list_summaries`, `list_subkeys`, `delete`) are
@@ -32,7 +32,7 @@ def check_store(make_store: Callable[[], Any]) -> list[str]:
     is an AssertionError: its name, what it says, and what was seen instead. So is a store that was
     used before.
 
-    Some 12,000 entries are written; a store in memory takes half a second. Threads are started, and have
+    Some 17,000 entries are written; a store in memory takes half a second. Threads are started, and have
     ended when this returns; a store that keeps one of them for a minute breaks the rule.
     """
     if not callable(make_store):

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._store_rules import AGENT, KEY, Rule, broken, entry, expect_entries, expect_equal, rule_in
+from ._store_rules import (
+    AGENT,
+    KEY,
+    Rule,
+    broken,
+    entry,
+    expect_entries,
+    expect_equal,
+    for_each,
+    rule_in,
+    was_stored,
+)
 from .store import SessionKey, optional, summarize
 
 RULES: list[Rule] = []
@@ -24,6 +35,8 @@ _AGENTS = ("subagents/agent-a75", "subagents/agent-a7", "subagents/workflows/run
 _EARLIEST, _LATEST = 10**12, 10**13
 # Seconds until a clock has moved on. Some count whole seconds.
 _PAUSES = (0.0, 0.02, 0.2, 1.1)
+# Pages of lists have 1,000 rows at most, mostly.
+_ROWS = 1_001
 
 _TITLE = {"type": "custom-title", "customTitle": "A title", "sessionId": KEY.session_id}
 _TAG = {"type": "tag", "tag": "later", "sessionId": KEY.session_id}
@@ -87,6 +100,13 @@ def empty_batch_is_no_session(store: Any) -> None:
 
 
 @rule("list_sessions")
+def failed_batch_is_no_session(store: Any) -> None:
+    """A batch for which `append` raised does not make a session."""
+    if not was_stored(store, KEY):
+        expect_equal([], list(store.list_sessions(KEY.project_key)), after="append raised")
+
+
+@rule("list_sessions")
 def all_projects_are_listed(store: Any) -> None:
     """`list_sessions(None)` gives the sessions of all projects, each with its `project_key`."""
     _fill(store)
@@ -104,16 +124,37 @@ def mtime_is_milliseconds(store: Any) -> None:
 @rule("list_sessions")
 def mtime_grows(store: Any) -> None:
     """`mtime` grows when the main transcript does, and never goes back."""
+    _tick(store)
+
+
+def _tick(store: Any) -> float:
+    """Append until `mtime` has grown; how long that took: the store's clock may be a slow one."""
     store.append(KEY, [entry(0)])
     first = _mtime(store)
     for number, pause in enumerate(_PAUSES, 1):
         time.sleep(pause)
         store.append(KEY, [entry(number)])
         if (second := _mtime(store)) > first:
-            return
+            return pause
         if second < first:
             break
     raise broken(before=first, after_another_append=second)
+
+
+@rule("list_sessions")
+def mtime_is_of_the_main_transcript(store: Any) -> None:
+    """`mtime` stays where nothing new came to the main transcript: what was there already, a subpath's entries."""
+    pause = max(_tick(store), _PAUSES[1])
+    before = _mtime(store)
+    time.sleep(pause)
+    for what, key, batch in (
+        ("an empty batch", KEY, []),
+        ("a batch that was there already", KEY, [entry(0), entry(1)]),
+        ("an append to a subpath", AGENT, [entry(0)]),
+    ):
+        store.append(key, batch)
+        if (found := _mtime(store)) != before:
+            raise broken(before=before, after=what, found=found)
 
 
 # --- list_summaries
@@ -267,3 +308,48 @@ def deleted_summaries_begin_anew(store: Any) -> None:
     store.delete(KEY)
     store.append(KEY, [entry(2)])
     _expect_summary(store)
+
+
+# --- many
+
+
+def _expect_all(expected: Sequence[str], found: Sequence[str], **where: object) -> None:
+    """That these are the same names. Of so many, the message shows how many there are and one of them."""
+    if sorted(expected) != sorted(found):
+        different = sorted(set(expected) ^ set(found)) or sorted(name for name in found if found.count(name) > 1)
+        raise broken(**where, expected=f"{len(expected)} rows", found=f"{len(found)} rows", such_as=different[0])
+
+
+@rule("list_sessions")
+def many_sessions_are_listed(store: Any) -> None:
+    """More than 1,000 sessions are listed, each once, with their summaries too."""
+    names = [f"session-{number}" for number in range(_ROWS)]
+    for_each([KEY._replace(session_id=name) for name in names], lambda key: store.append(key, [entry(1)]))
+    for name in ("list_sessions", "list_summaries"):
+        if method := optional(store, name):
+            for project in (KEY.project_key, None):
+                _expect_all(names, _ids(method(project)), method=name, project=project)
+
+
+@rule("list_subkeys")
+def many_subpaths_are_listed(store: Any) -> None:
+    """More than 1,000 subpaths of a session are listed, each once."""
+    keys = _many_agents()
+    for_each(keys, lambda key: store.append(key, [entry(1)]))
+    _expect_all([str(key.subpath) for key in keys], list(store.list_subkeys(*KEY[:2])))
+
+
+def _many_agents() -> list[SessionKey]:
+    return [KEY._replace(subpath=f"subagents/agent-{number}") for number in range(_ROWS)]
+
+
+@rule("delete")
+def deleted_session_is_gone_with_many_subpaths(store: Any) -> None:
+    """`delete` of a main key removes also more than 1,000 subpaths, and those of a session without a transcript."""
+    keys = _many_agents()
+    for_each(keys, lambda key: store.append(key, [entry(1)]))
+    store.delete(KEY)
+    left: list[SessionKey] = []
+    for_each(keys, lambda key: left.append(key) if store.load(key) is not None else None)
+    if left:
+        raise broken(expected=None, found=f"{len(left)} of {len(keys)} subpaths", such_as=tuple(left[0]))

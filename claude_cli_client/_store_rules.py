@@ -22,7 +22,8 @@ AGENT: Final = SessionKey(*KEY[:2], "subagents/agent-a75")
 
 _THREADS = 8
 _BATCHES = 10  # of each thread
-_MANY = 10_000
+_MANY = 10_001
+_NEWER = 2_000
 _GATHERING = 60.0  # seconds until all threads are there
 _PATIENCE = 60.0  # seconds for what they do, which takes less than one
 _SHOWN = 300  # characters of each value in a message
@@ -177,7 +178,7 @@ def large_entries_are_kept(store: Any) -> None:
 
 @rule()
 def many_entries_are_kept(store: Any) -> None:
-    """10,000 entries, in batches of 1, 500 and thousands, come back, all and in order."""
+    """More than 10,000 entries, in batches of 1, 500 and thousands, come back, all and in order."""
     entries = [entry(number) for number in range(_MANY)]
     for begin, end in ((0, 1), (1, 501), (501, _MANY // 2), (_MANY // 2, _MANY)):
         store.append(KEY, entries[begin:end])
@@ -230,15 +231,35 @@ def repeated_entry_in_a_batch_is_left_out(store: Any) -> None:
 
 @rule()
 def entries_without_uuid_are_all_kept(store: Any) -> None:
-    """Entries without a `uuid`, or where it is null or empty, are added each time, equal ones too."""
+    """Entries without a `uuid`, or where it is empty or no text, are added each time, equal ones too."""
     plain: list[dict[str, Any]] = [
         {"type": "tag", "tag": "a"},
         {"type": "mode", "uuid": None},
         {"type": "mode", "uuid": ""},
+        *({"type": "mode", "uuid": uuid} for uuid in (5, 0.5, True, ["a"], {"a": 1})),
     ]
     store.append(KEY, [*plain, *plain])
     store.append(KEY, plain)
     expect_entries(store, KEY, plain * 3)
+
+
+@rule()
+def uuids_are_not_forgotten(store: Any) -> None:
+    """An entry is left out also when 2,000 newer ones have come since the first with its `uuid`."""
+    entries = [entry(number) for number in range(_NEWER + 2)]
+    for begin in range(0, len(entries), 500):
+        store.append(KEY, entries[begin : begin + 500])
+    store.append(KEY, [entry(0, late=True), entry(1, late=True), entry(_NEWER + 2)])
+    expect_entries(store, KEY, [*entries, entry(_NEWER + 2)])
+
+
+@rule()
+def uuids_are_compared_exactly(store: Any) -> None:
+    """A `uuid` that differs in case, blanks, or beyond its 200th character is another one."""
+    entries = [entry(number, uuid) for number, uuid in enumerate(_NAMES)]
+    store.append(KEY, entries)
+    store.append(KEY, entries)
+    expect_entries(store, KEY, entries)
 
 
 @rule()
@@ -249,6 +270,42 @@ def uuid_counts_in_its_transcript_only(store: Any) -> None:
         store.append(key, [entry(1)])
     for key in keys:
         expect_entries(store, key, [entry(1)])
+
+
+# --- batches that cannot be stored
+
+
+@rule()
+def batch_is_whole_or_not_there(store: Any) -> None:
+    """A batch with an entry that cannot be stored is stored as a whole or, if `append` raises, not at all."""
+    for key, before in ((KEY, []), (AGENT, [entry(1)])):
+        store.append(key, list(before))
+        stored = was_stored(store, key)
+        expected = [*before, *_unwritable()] if stored else before
+        _expect_uuids(store, key, expected, after="a batch with an entry that JSON cannot hold")
+        store.append(key, [entry(4), entry(5)])
+        expected = [*expected, *([] if stored else [entry(4)]), entry(5)]
+        _expect_uuids(store, key, expected, after="that batch and a good one, with an entry of the first")
+
+
+def _unwritable() -> list[dict[str, Any]]:
+    """Nothing writes a lock. A store that has a way nevertheless may take it."""
+    return [entry(2), {"type": "mode"}, entry(3, value=threading.Lock()), entry(4)]
+
+
+def was_stored(store: Any, key: SessionKey) -> bool:
+    """Append a batch whose third entry cannot be stored; whether the store took it."""
+    try:
+        store.append(key, _unwritable())
+    except Exception:  # noqa: BLE001 - it may raise whatever it likes
+        return False
+    return True
+
+
+def _expect_uuids(store: Any, key: SessionKey, expected: Sequence[Mapping[str, Any]], **where: object) -> None:
+    found = store.load(key)
+    if [one.get("uuid") for one in found or ()] != [one.get("uuid") for one in expected]:
+        raise broken(key=tuple(key), **where, expected=expected, found=found)
 
 
 # --- keys
@@ -302,6 +359,16 @@ def in_threads(work: Callable[[int], None]) -> None:
         raise broken(the_store_raised=faults[0], in_threads=f"{len(faults)} of {_THREADS}") from faults[0]
 
 
+def for_each(keys: Sequence[SessionKey], work: Callable[[SessionKey], None]) -> None:
+    """`work(key)` for many, by all threads: a server may be far away."""
+
+    def share(thread: int) -> None:
+        for key in keys[thread::_THREADS]:
+            work(key)
+
+    in_threads(share)
+
+
 def batches_of(thread: int) -> list[list[dict[str, Any]]]:
     """What one thread appends: with `uuid`, and some without."""
     return [
@@ -328,6 +395,22 @@ def threads_on_one_key(store: Any) -> None:
     for thread in range(_THREADS):
         expected = flat(batches_of(thread))
         expect_equal(expected, [one for one in found if one.get("thread") == thread], thread=thread)
+
+
+@rule()
+def nothing_comes_in_between(store: Any) -> None:
+    """What `load` gives while others append is a beginning of what it gives afterwards."""
+    seen: list[list[Any]] = []
+
+    def work(thread: int) -> None:
+        for batch in batches_of(thread):
+            store.append(KEY, batch)
+            seen.append(store.load(KEY) or [])
+
+    in_threads(work)
+    last = store.load(KEY) or []
+    for found in seen:
+        expect_equal(found, last[: len(found)], entries=f"the first {len(found)} of {len(last)}")
 
 
 @rule()

@@ -9,12 +9,16 @@ whether a store keeps this contract:
   that `json` takes. The order of keys is free. Whoever stores the text of `json.dumps(entry)`,
   which is ASCII, keeps all of that. What JSON does not know, NaN say, never comes.
 - An entry whose `uuid` is a text that is not empty is held once in its transcript: the same again is
-  left out, also within one batch, and the first one stays. That makes a repeated `append` harmless.
-  All other entries are added, whatever they look like. The same `uuid` in another transcript is
-  another entry.
-- The order is that of arrival. An empty batch changes nothing, nor does one of repeated entries.
-- A batch is stored as a whole or, if `append` raises, not at all.
-- Keys are compared exactly, upper and lower case too. They may hold any characters.
+  left out, also within one batch and however much came in between, and the first one stays. That makes
+  a repeated `append` harmless. All other entries are added, whatever they look like: a `uuid` that is
+  a number is none. The same `uuid` in another transcript is another entry.
+- The order is that of arrival. An empty batch changes nothing, nor does one of repeated entries: the
+  session's `mtime` stays, so that it is not taken for the newest one. So it does when a subpath grows.
+- A batch is stored as a whole or, if `append` raises, not at all, and the next one can be stored.
+- Who loads while others append gets a beginning of what is there afterwards, which may end within a
+  batch: nothing comes in between later.
+- Nothing has a limit: neither the entries of a transcript nor the rows of a list.
+- Keys and uuids are compared exactly, upper and lower case too. Keys may hold any characters.
 
 A store is called from several threads at once (the mirrors of several runs), and an `append` that
 took too long may still be running when the next one comes: it must be safe for that. It may raise
@@ -57,7 +61,7 @@ class SessionKey(NamedTuple):
 
 class _Row(TypedDict):
     session_id: str
-    mtime: int  # milliseconds since 1970: when the main transcript last grew
+    mtime: int  # milliseconds since 1970: when the main transcript last grew, and nothing else
 
 
 class StoredSession(_Row, total=False):

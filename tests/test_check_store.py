@@ -6,6 +6,7 @@ must be the first one that notices it: so a rule cannot lean on another.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, _store_rules
 from claude_cli_client._check_store import RULES
-from claude_cli_client.store import ListingStore, identity, summarize
+from claude_cli_client.store import ListingStore, identity, later, summarize
 from claude_cli_client.testing import check_store
 
 _RACE = 0.002  # seconds between two steps that a faulty store takes one after the other
@@ -197,6 +198,45 @@ class OnePage(MemoryStore):
         return found and found[:1000]
 
 
+@breaks("batch_is_whole_or_not_there")
+class OneByOne(MemoryStore):
+    def append(self, key, entries):
+        for entry in entries:
+            super().append(key, [entry])
+
+
+@breaks("batch_is_whole_or_not_there")
+class LeavesOutWhatItCannotStore(MemoryStore):
+    def append(self, key, entries):
+        for entry in entries:
+            try:
+                super().append(key, [entry])
+            except TypeError:
+                continue
+
+
+@breaks("batch_is_whole_or_not_there")
+class StuckAfterAFault(MemoryStore):
+    def append(self, key, entries):
+        if key in self.__dict__.setdefault("stuck", set()):
+            raise RuntimeError("current transaction is aborted")
+        self.stuck.add(key)
+        super().append(key, entries)
+        self.stuck.clear()
+
+
+@breaks("batch_is_whole_or_not_there")
+class UuidsBeforeEntries(MemoryStore):
+    def append(self, key, entries):
+        known = self.__dict__.setdefault("known", {}).setdefault(key, set())
+        new = []
+        for entry in entries:
+            if identity(entry) not in known:
+                new.append(entry)
+            known.update({identity(entry)} - {None})
+        super().append(key, new)
+
+
 @breaks("empty_batch_changes_nothing")
 class EmptyTranscript(MemoryStore):
     def append(self, key, entries):
@@ -278,6 +318,48 @@ class NullIsAUuid(MemoryStore):
     def append(self, key, entries):
         have = any("uuid" in entry and not entry["uuid"] for entry in self.load(key) or ())
         super().append(key, [entry for entry in entries if not (have and "uuid" in entry and not entry["uuid"])])
+
+
+@breaks("entries_without_uuid_are_all_kept")
+class AnythingIsAUuid(MemoryStore):
+    def append(self, key, entries):
+        have = [entry["uuid"] for entry in self.load(key) or () if entry.get("uuid")]
+        super().append(key, [entry for entry in entries if entry.get("uuid") not in have])
+
+
+@breaks("uuids_are_not_forgotten")
+class KnowsTheNewest(MemoryStore):
+    def append(self, key, entries):
+        super().append(key, entries)
+        if found := self._transcripts.get(key):
+            found.known = {identity(json.loads(text)) for text in found.entries[-1000:]}
+
+
+class OtherUuids(MemoryStore):
+    def append(self, key, entries):
+        known = {self.uuid(identity(entry) or "") for entry in self.load(key) or ()} - {""}
+        new = []
+        for entry in entries:
+            uuid = self.uuid(identity(entry) or "")
+            if uuid not in known:
+                new.append(entry)
+            known.update({uuid} if uuid else ())
+        super().append(key, new)
+
+    def uuid(self, uuid: str) -> str:
+        raise NotImplementedError
+
+
+@breaks("uuids_are_compared_exactly")
+class UuidsWithoutCase(OtherUuids):
+    def uuid(self, uuid):
+        return uuid.casefold()
+
+
+@breaks("uuids_are_compared_exactly")
+class CutUuids(OtherUuids):
+    def uuid(self, uuid):
+        return uuid[:36]
 
 
 @breaks("uuid_counts_in_its_transcript_only")
@@ -363,6 +445,28 @@ class RefusesOtherThreads(MemoryStore):
         super().append(key, entries)
 
 
+@breaks("nothing_comes_in_between")
+class NumbersBeforeCommits(MemoryStore):
+    """An entry has its place from a sequence, and is seen when its transaction is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = itertools.count()
+        self.places: dict[str, int] = {}
+
+    def append(self, key, entries):
+        if threading.current_thread() is not threading.main_thread():
+            number = next(self.numbers)
+            for entry in entries:
+                self.places.setdefault(json.dumps([key, entry]), number)
+            time.sleep(_RACE * (number % 3))
+        super().append(key, entries)
+
+    def load(self, key):
+        found = super().load(key)
+        return found and sorted(found, key=lambda entry: self.places.get(json.dumps([key, entry]), 0))
+
+
 @breaks("threads_on_many_keys")
 class OneCurrentKey(MemoryStore):
     def append(self, key, entries):
@@ -441,6 +545,35 @@ class RowBeforeEntries(Lists):
         return rows or [{"session_id": "made", "mtime": 1}] if getattr(self, "made", False) else rows
 
 
+@breaks("failed_batch_is_no_session")
+class RowBeforeTheFault(Lists):
+    def append(self, key, entries):
+        self.made = True
+        super().append(key, entries)
+        self.made = False
+
+    def rows(self, rows, project_key):
+        return rows or [{"session_id": "made", "mtime": 1}] if getattr(self, "made", False) else rows
+
+
+@breaks("many_sessions_are_listed")
+class OnePageOfSessions(Lists):
+    def rows(self, rows, project_key):
+        return rows[:1000]
+
+
+@breaks("many_sessions_are_listed")
+class PagesOverlap(Lists):
+    def rows(self, rows, project_key):
+        return rows[:500] + rows[499:]
+
+
+@breaks("many_sessions_are_listed")
+class OnePageOfSummaries(MemoryStore):
+    def list_summaries(self, project_key=None):
+        return super().list_summaries(project_key)[:10]
+
+
 @breaks("all_projects_are_listed")
 class WithoutProject(Lists):
     def rows(self, rows, project_key):
@@ -477,6 +610,37 @@ class GoesBack(Lists):
     def rows(self, rows, project_key):
         count = len(self.load(_store_rules.KEY) or ())
         return [{**row, "mtime": row["mtime"] - 10_000 * count} for row in rows]
+
+
+class Touched(MemoryStore):
+    """The row of a session is written with every append."""
+
+    def append(self, key, entries):
+        super().append(key, entries)
+        main = self._transcripts.get(key._replace(subpath=None))
+        if main and self.is_touched(key, entries):
+            main.mtime = self._mtime = later(self._mtime)
+
+    def is_touched(self, key: SessionKey, entries: Any) -> bool:
+        raise NotImplementedError
+
+
+@breaks("mtime_is_of_the_main_transcript")
+class TouchedByNothing(Touched):
+    def is_touched(self, key, entries):
+        return not entries
+
+
+@breaks("mtime_is_of_the_main_transcript")
+class TouchedByTheSame(Touched):
+    def is_touched(self, key, entries):
+        return bool(entries)
+
+
+@breaks("mtime_is_of_the_main_transcript")
+class TouchedBySubagents(Touched):
+    def is_touched(self, key, entries):
+        return key.subpath is not None
 
 
 class Summaries(MemoryStore):
@@ -554,6 +718,12 @@ class MainToo(MemoryStore):
         return [key.subpath or "" for key in self._transcripts if key[:2] == (project_key, session_id)]
 
 
+@breaks("many_subpaths_are_listed")
+class OnePageOfSubpaths(MemoryStore):
+    def list_subkeys(self, project_key, session_id):
+        return super().list_subkeys(project_key, session_id)[:1000]
+
+
 class Deletes(MemoryStore):
     """More or less than it should."""
 
@@ -582,6 +752,22 @@ class DeletesByBeginning(Deletes):
 class DeletesInAllProjects(Deletes):
     def is_meant(self, key, other):
         return other == key if key.subpath else other.session_id == key.session_id
+
+
+@breaks("deleted_session_is_gone_with_many_subpaths")
+class DeletesOnePage(MemoryStore):
+    def delete(self, key):
+        if key.subpath is None:
+            for subpath in self.list_subkeys(*key[:2])[:1000]:
+                super().delete(key._replace(subpath=subpath))
+        self._transcripts.pop(key, None)
+
+
+@breaks("deleted_session_is_gone_with_many_subpaths")
+class LooksForTheMainOne(MemoryStore):
+    def delete(self, key):
+        if self.load(key) is not None:
+            super().delete(key)
 
 
 @breaks("deleted_subpath_is_gone_alone")
