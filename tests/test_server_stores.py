@@ -75,9 +75,20 @@ def client(redis_url: str) -> Iterator[Any]:
         made.connection_pool.disconnect()
 
 
-@pytest.fixture
-def pool(postgres_dsn: str) -> Iterator[Any]:
-    with needed("psycopg_pool").ConnectionPool(postgres_dsn, min_size=1, max_size=16, open=True) as made:
+def options_of_pools() -> dict[str, dict[str, Any]]:
+    """Pools as people make them."""
+    return {
+        "plain": {},
+        "autocommit": {"autocommit": True},
+        "rows that are dicts": {"row_factory": needed("psycopg.rows").dict_row},
+    }
+
+
+@pytest.fixture(params=["plain", "autocommit", "rows that are dicts"])
+def pool(request: pytest.FixtureRequest, postgres_dsn: str) -> Iterator[Any]:
+    options = options_of_pools()[request.param]
+    pools = needed("psycopg_pool")
+    with pools.ConnectionPool(postgres_dsn, min_size=1, max_size=16, open=True, kwargs=options) as made:
         yield made
         with made.connection() as connection:
             connection.execute("DROP TABLE IF EXISTS claude_entries, claude_transcripts")

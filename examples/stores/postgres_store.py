@@ -31,9 +31,12 @@ were new: the summary goes on with these alone. It is updated in the same transa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from psycopg import Cursor
+from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
 from claude_cli_client import SessionKey
@@ -97,37 +100,40 @@ _DELETE = """
 
 
 class PostgresStore:
-    """Safe for many threads and processes. The pool is yours: its size, its timeouts, its end."""
+    """Safe for many threads and processes. The pool is yours: its size, its timeouts, its end.
+
+    Its connections may be in autocommit mode and give rows of any kind: nothing here relies on that.
+    """
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     def create_tables(self) -> None:
         """Make the tables if they are not there. Two that do so at once would collide: hence the lock."""
-        with self._pool.connection() as connection:
-            connection.execute("SELECT pg_advisory_xact_lock(hashtext('claude_transcripts'))")
-            connection.execute(_TABLES)
+        with self._transaction() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('claude_transcripts'))")
+            cursor.execute(_TABLES)
 
     def append(self, key: SessionKey, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Add the entries that are not there yet. Leaving the block commits, an exception undoes."""
+        """Add the entries that are not there yet."""
         if not entries:
             return
         uuids = [_uuid(entry) for entry in entries]
         texts = [json.dumps(dict(entry)) for entry in entries]
-        with self._pool.connection() as connection:
-            ((at, length, summary),) = connection.execute(_LOCK, _columns(key)).fetchall()
-            rows = connection.execute(_ADD, (at, length, uuids, texts)).fetchall()
+        with self._transaction() as cursor:
+            ((at, length, summary),) = cursor.execute(_LOCK, _columns(key)).fetchall()
+            rows = cursor.execute(_ADD, (at, length, uuids, texts)).fetchall()
             if not rows:
                 return
             if key.subpath is None:
                 new: list[Mapping[str, Any]] = [entries[position - length - 1] for (position,) in sorted(rows)]
                 summary = json.dumps(summarize(json.loads(summary) if summary else None, new))
-            connection.execute(_GREW, (len(entries), summary, at))
+            cursor.execute(_GREW, (len(entries), summary, at))
 
     def load(self, key: SessionKey) -> list[dict[str, Any]] | None:
         """All entries, in the order of their arrival."""
-        with self._pool.connection() as connection:
-            rows = connection.execute(_LOAD, _columns(key)).fetchall()
+        with self._transaction() as cursor:
+            rows = cursor.execute(_LOAD, _columns(key)).fetchall()
         return [json.loads(text) for (text,) in rows] or None
 
     def list_sessions(self, project_key: str | None) -> list[StoredSession]:
@@ -146,17 +152,27 @@ class PostgresStore:
 
     def list_subkeys(self, project_key: str, session_id: str) -> list[str]:
         """The subpaths of a session."""
-        with self._pool.connection() as connection:
-            return [subpath for (subpath,) in connection.execute(_SUBPATHS, (project_key, session_id)).fetchall()]
+        with self._transaction() as cursor:
+            return [subpath for (subpath,) in cursor.execute(_SUBPATHS, (project_key, session_id)).fetchall()]
 
     def delete(self, key: SessionKey) -> None:
         """Remove a transcript; with a main key also its subpaths. Entries go with their transcript."""
-        with self._pool.connection() as connection:
-            connection.execute(_DELETE, (key.project_key, key.session_id, key.subpath, key.subpath))
+        with self._transaction() as cursor:
+            cursor.execute(_DELETE, (key.project_key, key.session_id, key.subpath, key.subpath))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor[tuple[Any, ...]]]:
+        """Leaving the block commits, an exception undoes. Said aloud: with autocommit there would be none."""
+        with (
+            self._pool.connection() as connection,
+            connection.transaction(),
+            connection.cursor(row_factory=tuple_row) as cursor,
+        ):
+            yield cursor
 
     def _list(self, project_key: str | None) -> list[tuple[Any, ...]]:
-        with self._pool.connection() as connection:
-            return connection.execute(_LIST, {"project": project_key}).fetchall()
+        with self._transaction() as cursor:
+            return cursor.execute(_LIST, {"project": project_key}).fetchall()
 
 
 def _columns(key: SessionKey) -> tuple[str, str, str]:
