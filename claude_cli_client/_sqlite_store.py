@@ -20,7 +20,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from . import _checks
@@ -109,15 +109,11 @@ class SQLiteStore:
         key = checked(key)
         rows = [(entry, _uuid(entry), encoded(entry)) for entry in entries]
         if rows:
-            self._database.write(lambda connection: _append(connection, key, rows), key)
+            self._database.write(lambda connection: _append(connection, self.path, key, rows), key)
 
     def load(self, key: SessionKey) -> list[dict[str, Any]] | None:
         """All entries, read into memory; None if there is no such transcript."""
-        rows = self._database.read(_LOAD, _columns(checked(key)), key)
-        try:
-            return [json.loads(text) for (text,) in rows] or None
-        except ValueError as error:
-            raise StoreError(f"{self.path}: an entry of this transcript is damaged: {error}", key=key) from error
+        return _entries(self.path, key, self._database.read(_LOAD, _columns(checked(key)), key)) or None
 
     def list_sessions(self, project_key: str | None = None) -> list[StoredSession]:
         """The sessions of a project, or with None of all, the newest first."""
@@ -128,9 +124,11 @@ class SQLiteStore:
 
     def list_summaries(self, project_key: str | None = None) -> list[StoredSummary]:
         """The same with their summaries."""
+        rows = self._list("project_key, session_id, mtime, summary", project_key)
         return [
-            {"project_key": project, "session_id": session, "mtime": mtime, "summary": json.loads(summary)}
-            for project, session, mtime, summary in self._list("project_key, session_id, mtime, summary", project_key)
+            {"project_key": project, "session_id": session, "mtime": mtime, "summary": summary}
+            for project, session, mtime, text in rows
+            if (summary := _summary(text) or self._made_anew(SessionKey(project, session))) is not None
         ]
 
     def list_subkeys(self, project_key: str, session_id: str) -> list[str]:
@@ -162,6 +160,11 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"SQLiteStore({self.path!r})"
 
+    def _made_anew(self, key: SessionKey) -> dict[str, Any] | None:
+        """The summary of a session whose own one is damaged; None: deleted since. The next append stores it."""
+        entries = self.load(key)
+        return None if entries is None else summarize(None, entries)
+
     def _list(self, columns: str, project_key: str | None) -> list[Any]:
         values = () if project_key is None else (project_key,)
         return self._database.read(f"SELECT {columns}{_OF_PROJECT if values else _ALL}", values)
@@ -177,20 +180,41 @@ def _uuid(entry: Mapping[str, Any]) -> bytes | None:
     return None if uuid is None else uuid.encode("utf-8", "surrogatepass")
 
 
+def _entries(path: str, key: SessionKey, rows: Iterable[tuple[str]]) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(text) for (text,) in rows]
+    except ValueError as error:
+        raise StoreError(f"{path}: an entry of this transcript is damaged: {error}", key=key) from error
+
+
+def _summary(text: object) -> dict[str, Any] | None:
+    """None: there is none, or it is damaged, which is no loss: the entries can be folded again."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 _Rows = list[tuple[Mapping[str, Any], "bytes | None", str]]  # entry, uuid, JSON
 
 
-def _append(connection: sqlite3.Connection, key: SessionKey, rows: _Rows) -> None:
+def _append(connection: sqlite3.Connection, path: str, key: SessionKey, rows: _Rows) -> None:
     columns = _columns(key)
     found = connection.execute(f"SELECT id, summary {_ONE}", columns).fetchone()
-    at, summary = found or (connection.execute(_ADD_TRANSCRIPT, columns).lastrowid, None)
-    new = [entry for entry, uuid, text in rows if connection.execute(_ADD_ENTRY, (at, uuid, text)).rowcount]
+    at, text = found or (connection.execute(_ADD_TRANSCRIPT, columns).lastrowid, None)
+    new: list[Mapping[str, Any]] = [
+        entry for entry, uuid, line in rows if connection.execute(_ADD_ENTRY, (at, uuid, line)).rowcount
+    ]
     if not new:
         return
     if key.subpath is None:
-        summary = json.dumps(summarize(json.loads(summary) if summary else None, new))
+        summary = _summary(text)
+        if found and summary is None:
+            new = [*_entries(path, key, connection.execute(_LOAD, columns))]
+        text = json.dumps(summarize(summary, new))
     (last,) = connection.execute("SELECT max(mtime) FROM transcripts").fetchone()
-    connection.execute(_GREW, (later(last), summary, at))
+    connection.execute(_GREW, (later(last), text, at))
 
 
 def _checked(path: str | os.PathLike[str]) -> str:

@@ -732,6 +732,41 @@ def test_a_damaged_entry(path, store):
         store.load(KEY)
 
 
+DAMAGED = ["'{\"title\": '", "'[1]'", "x'ff00'", "''", "NULL"]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+@pytest.mark.parametrize("first", ["listed", "appended"])
+def test_a_damaged_summary_is_made_anew(path, store, damaged, first):
+    """A summary that cannot be read is folded again from the entries, by a list and by the next append."""
+    titles = [{"type": "custom-title", "customTitle": "The red one"}, *entries(1, 2)]
+    store.append(KEY, titles)
+    store.append(KEY._replace(session_id="other"), entries(1))
+    with raw(path) as connection:
+        connection.execute(f"UPDATE transcripts SET summary = {damaged} WHERE session_id = ?", KEY[1:2])
+    if first == "appended":
+        store.append(KEY, entries(2, 3))
+        with raw(path) as connection:
+            ((stored,),) = connection.execute("SELECT summary FROM transcripts WHERE session_id = ?", KEY[1:2])
+        assert json.loads(stored) == summarize(None, store.load(KEY))
+    found = {row["session_id"]: row["summary"] for row in store.list_summaries(None)}
+    assert found == {KEY.session_id: summarize(None, store.load(KEY)), "other": summarize(None, entries(1))}
+
+
+def test_a_damaged_summary_of_damaged_entries(path, store):
+    """Where the entries cannot be read either it is a StoreError, and nothing is appended."""
+    store.append(KEY, entries(1, 2))
+    with raw(path) as connection:
+        connection.execute("UPDATE transcripts SET summary = '{'")
+        connection.execute("UPDATE entries SET entry = '{' WHERE id = 1")
+    for call in (lambda: store.append(KEY, entries(3)), lambda: store.list_summaries(None)):
+        with pytest.raises(StoreError, match="an entry of this transcript is damaged") as caught:
+            call()
+        assert caught.value.key == tuple(KEY)
+    with raw(path) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+
+
 @pytest.mark.parametrize("by", ["deleted", "replaced"])
 def test_a_file_that_is_taken_away(path, store, by):
     """The store goes on with what lies at its path: writes never go into a file without a name."""
