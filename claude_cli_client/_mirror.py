@@ -35,10 +35,9 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from ._callables import function
 from ._sync import WakeUp
 from .events import MIRROR_ERROR, Event, make
-from .store import SessionKey, SessionStore, optional
+from .store import SessionKey, SessionStore, must_be_store, optional
 
 Json = Mapping[str, Any]
 
@@ -59,12 +58,7 @@ class Storing(NamedTuple):
 
 def storing(store: Any, flush: str) -> Storing:
     """Raises ValueError for what is no store, and for one that would have to be awaited."""
-    if isinstance(store, type):
-        raise ValueError(f"store must be a store, and {store.__name__} is a class: make one of it")
-    for name in ("append", "load"):
-        if not callable(getattr(store, name, None)) or getattr(type(store), name, None) is getattr(SessionStore, name):
-            raise ValueError(f"store must have append(key, entries) and load(key), and {store!r} has no {name}")
-        function(f"{name} of store", getattr(store, name))
+    must_be_store(store)
     if flush not in ("batched", "eager"):
         raise ValueError(f"store_flush must be 'batched' or 'eager', not {flush!r}")
     return Storing(store, flush == "eager", optional(store, "list_sessions") is not None)
