@@ -31,7 +31,7 @@ were new: the summary goes on with these alone. It is updated in the same transa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -161,7 +161,7 @@ class PostgresStore:
             cursor.execute(_DELETE, (key.project_key, key.session_id, key.subpath, key.subpath))
 
     @contextmanager
-    def _transaction(self) -> Iterator[Cursor[tuple[Any, ...]]]:
+    def _transaction(self) -> Generator[Cursor[tuple[Any, ...]], None, None]:
         """Leaving the block commits, an exception undoes. Said aloud: with autocommit there would be none."""
         with (
             self._pool.connection() as connection,
