@@ -10,10 +10,12 @@ first. A session whose main transcript is there is there wholly.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ._checks import is_uuid
+from ._mirror import PAUSES
 from ._on_disk import OnDisk
 from ._transcript_file import TranscriptFile, subagents_of
 from ._transcript_key import key_below
@@ -26,62 +28,113 @@ Transcript = tuple[SessionKey, Entries]
 
 def has_gap(entries: Entries) -> bool:
     """Whether a message follows one that is not there: what stands before it was not stored."""
-    known = {entry.get("uuid") for entry in entries}
-    return any(
-        entry.get("parentUuid") not in known
+    return bool(_gaps(entries))
+
+
+def _gaps(entries: Entries) -> set[str]:
+    """The parents that are missing."""
+    parents = {
+        parent
         for entry in entries
-        if entry.get("parentUuid") is not None and entry.get("isSidechain") is not True
-    )
+        if isinstance(parent := entry.get("parentUuid"), str) and entry.get("isSidechain") is not True
+    }
+    return parents - {uuid for entry in entries if (uuid := identity(entry)) is not None}
 
 
 def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
     """The id of a session of this disk: the one with this id or title, with None the latest of `cwd`."""
     if wanted is not None and is_uuid(wanted):
         return wanted
-    for info in OnDisk(cwd, config).infos(True):
+    for info in OnDisk(cwd, config).infos(wanted is not None):
         if wanted is None or info.custom_title == wanted:
             return info.session_id
     return None
 
 
-def local_transcripts(session_id: str, config: str) -> list[Transcript]:
-    """What this disk has of a session, the main transcript last; nothing where that is not there."""
-    try:
-        with OnDisk(None, config).open(session_id) as main:
-            projects = os.path.dirname(os.path.dirname(main.path))
-            found = [*_subagents(main.path, projects), (_key(projects, main.path), _entries(main))]
-    except (OSError, SessionNotFoundError):
-        return []
-    return [(key, entries) for key, entries in found if entries]
+def local_transcripts(session_id: str, cwd: str, config: str) -> list[Transcript]:
+    """What this disk has of a session, the main transcript last; nothing where that is not there.
+
+    Of several copies that of `cwd`, else the newest, as the CLI takes them.
+    """
+    for place in (OnDisk(cwd, config), OnDisk(None, config)):
+        try:
+            with place.open(session_id) as main:
+                projects = os.path.dirname(os.path.dirname(main.path))
+                found = [*_subagents(main.path, projects), (_key(projects, main.path), _entries(main))]
+        except (OSError, SessionNotFoundError):
+            continue
+        return [(key, entries) for key, entries in found if entries]
+    return []
 
 
-def adopt(store: SessionStore, transcripts: Iterable[Transcript]) -> None:
-    """Append them. Raises what the store raises."""
+def adopt(store: SessionStore, transcripts: Iterable[Transcript], is_over: Callable[[], bool]) -> None:
+    """Append them, each with the tries of the mirror. Raises what the store raised last.
+
+    `is_over`: nobody waits for it any more; the store may be closed.
+    """
     for key, entries in transcripts:
-        store.append(key, entries)
+        for pause in (*PAUSES, None):
+            if is_over():
+                return
+            try:
+                store.append(key, entries)
+                break
+            except Exception:
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
 
-def completed(stored: Iterable[Transcript], local: Iterable[Transcript]) -> tuple[list[Transcript], list[Transcript]]:
-    """What is stored with what this disk has beside it, oldest first; and what of it the store lacks."""
+def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tuple[list[Transcript], list[Transcript]]:
+    """What is stored, with what stands before it on this disk; and that part, which the store lacks.
+
+    Only what leads to the stored messages: a branch of this disk that the store never knew stays here.
+    """
     whole = dict(stored)
     lacking: list[Transcript] = []
-    main = next(iter(whole))
+    main = stored[0][0]
     for key, entries in local:
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
-        there = whole.get(key, ())
-        known = {uuid for entry in there if (uuid := identity(entry)) is not None}
-        missing = [entry for entry in entries if identity(entry) not in known and (identity(entry) or not there)]
+        there = whole.get(key)
+        missing = entries if there is None else _before(there, entries)
         if missing:
             lacking.append((key, missing))
-            whole[key] = [*missing, *there]
+            whole[key] = [*missing, *(there or ())]
     return list(whole.items()), lacking
+
+
+def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
+    """The local entries from which the gaps of `there` come, with the answers that hang on them, in their order."""
+    by_uuid = {uuid: entry for entry in local if (uuid := identity(entry)) is not None}
+    wanted, todo = set[str](), _gaps(there)
+    while todo:
+        uuid = todo.pop()
+        if uuid in by_uuid and uuid not in wanted:
+            wanted.add(uuid)
+            parent = by_uuid[uuid].get("parentUuid")
+            todo |= {parent} if isinstance(parent, str) else set()
+    # Parallel calls of one answer, and their results, hang beside the chain.
+    answers = {_message_of(by_uuid[uuid]) for uuid in wanted} - {None}
+    wanted |= {uuid for uuid, entry in by_uuid.items() if _message_of(entry) in answers}
+    wanted |= {uuid for uuid, entry in by_uuid.items() if entry.get("sourceToolAssistantUUID") in wanted}
+    wanted -= {uuid for entry in there if (uuid := identity(entry)) is not None}
+    return [entry for uuid, entry in by_uuid.items() if uuid in wanted]
+
+
+def _message_of(entry: Mapping[str, Any]) -> str | None:
+    message = entry.get("message")
+    id = message.get("id") if isinstance(message, Mapping) else None
+    return id if isinstance(id, str) else None
 
 
 def _subagents(path: str, projects: str) -> Iterator[Transcript]:
     for agent in subagents_of(path).values():
-        with TranscriptFile(agent) as file:
-            about = file.parents()
-            entries = _entries(file)
+        try:
+            with TranscriptFile(agent) as file:
+                about = file.parents()
+                entries = _entries(file)
+        except OSError:  # removed just now, or not ours to read: the conversation does not need it
+            continue
         yield _key(projects, agent), [{"type": "agent_metadata", **about}, *entries] if about else entries
 
 

@@ -1,7 +1,7 @@
 """What goes along from the user's configuration folder into the private one of a resumed run.
 
 A turn that is resumed from a store must work as the ones before it, with the same login, settings
-and memory, but nothing that it does may come back: the folder is removed with the run.
+and memory. What it does there does not come back, but for that memory: the folder is removed with the run.
 
 * Credentials are copied without any refresh token. A refresh in the copy would make the token of the
   original invalid, and log its user out. So the access token must last as long as the turn.

@@ -20,7 +20,8 @@ from ._summary import SessionInfo, milliseconds, session_info, summarize
 from .errors import SessionNotFoundError, StoreError
 from .store import SessionKey, must_be_store, optional
 
-# Entries in one `append`: as many as the mirror of a turn collects at most, so no store sees larger batches.
+# Entries in one `append`: as many as the mirror of a turn collects at most. A copy may come in parts: it is
+# taken back where one of them fails.
 _AT_ONCE: Final = 500
 
 Entry = dict[str, Any]

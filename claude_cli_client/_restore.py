@@ -10,7 +10,7 @@ resume finds it, here or elsewhere. What of that the store did not take stays, s
   not have is left to the CLI and its own folder; but the store gets it first, see `_adopt`.
 * Loaded on the caller's thread once the run has its slot: while it waits in the line another turn of
   the session may end. The store is called on a thread of its own, a daemon, which gets
-  `LOAD_LIMIT` for all of it; then the call raises, and nothing has been made.
+  `LOAD_LIMIT` for all of it; then the call raises, and no process or file was made.
 * Everything that a store says is hostile: ids and subpaths become files by `file_of`, or the resume
   is refused. A store that names a place outside is not believed in the rest either.
 """
@@ -63,14 +63,25 @@ class Restore:
         self._wanted = wanted
         self._cwd = cwd
         self._config = config
-        self.gap = False  # messages before those of the store are neither there nor on this disk
+        self._gap = False  # messages before those of the store are neither there nor on this disk
         self._project = project_key(os.path.realpath(cwd))
         self._asked: tuple[str | None, ...] = ()  # what the store was asked last
         self._found: _Found | None = None
-        self.session_id = ""
+        self._named = ""  # the id of a session of this disk that the command had by title, or as the latest
+        self._is_left = False  # nobody waits for what the store thread does
+        self.session_id = ""  # of what will be laid out
 
     def load(self, is_over: Callable[[], bool]) -> None:
-        """Ask the store. Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`."""
+        """Ask the store, and give it what only this disk has of the session.
+
+        Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`.
+        """
+        try:
+            self._load_or_leave(is_over)
+        finally:
+            self._is_left = True
+
+    def _load_or_leave(self, is_over: Callable[[], bool]) -> None:
         answers: queue.SimpleQueue[_Found | BaseException | None] = queue.SimpleQueue()
         ask = contextvars.copy_context().run  # the caller's, as for callbacks: a store may look for a tenant there
         thread = threading.Thread(target=ask, args=(self._ask, answers), name="claude-store-load", daemon=True)
@@ -99,13 +110,14 @@ class Restore:
 
     def argv(self, argv: list[str]) -> list[str]:
         """The command with what was found: an id in the place of a title or of the latest one."""
-        if not self.session_id:
+        id = self.session_id or self._named
+        if not id:
             return argv
-        return [f"--resume={self.session_id}" if word == self._word else word for word in argv]
+        return [f"--resume={id}" if word == self._word else word for word in argv]
 
     def report(self) -> list[Event]:
-        """What the consumer should know."""
-        if not self.gap:
+        """What the consumer should know; told once, at the end of the process."""
+        if not self._gap:
             return []
         words = "the store has only a part of this session, and what stands before it is not on this disk"
         return [make({"type": MIRROR_ERROR, "session_id": self.session_id, "text": words, "errors": (words,)})]
@@ -123,8 +135,7 @@ class Restore:
                     raise
                 raise self._error(f"gave a session that cannot be laid out: {error}") from error
         if not isolated:
-            projects = {self._project, found.transcripts[0][0].project_key}
-            copy_config(env, cwd, folder, projects)
+            copy_config(env, cwd, folder, [self._project])
 
     # --- on the thread of its own
 
@@ -135,7 +146,7 @@ class Restore:
             answers.put(error)
 
     def _look(self) -> _Found | None:
-        if self._wanted is not None and not is_uuid(self._wanted):  # a title: only the disk knows whose
+        if self._wanted is not None and not is_uuid(self._wanted):  # a title is looked for on this disk
             self._wanted = self._config and local_id(self._wanted, self._cwd, self._config)
             if self._wanted is None:
                 return None
@@ -149,16 +160,18 @@ class Restore:
         wanted = found.session_id if found is not None else self._wanted
         if self._config is not None:
             wanted = wanted or local_id(None, self._cwd, self._config)
-            local = local_transcripts(wanted, self._config) if wanted else []
+            local = local_transcripts(wanted, self._cwd, self._config) if wanted else []
         else:
             local = []
         if found is None:
-            self._asked = local[-1][0] if local else self._asked
-            adopt(self._store, local)
+            if local:
+                self._asked = local[-1][0]
+                adopt(self._store, local, lambda: self._is_left)
+                self._named = local[-1][0].session_id  # what the store has now, and no other one
             return None  # the CLI has it where it is
         whole, lacking = completed(found.transcripts, local)
-        adopt(self._store, lacking)
-        self.gap = has_gap(whole[0][1])
+        adopt(self._store, lacking, lambda: self._is_left)
+        self._gap = has_gap(whole[0][1])
         return _Found(found.session_id, whole)
 
     def _stored(self) -> _Found | None:

@@ -22,7 +22,8 @@ whether a store keeps this contract:
 
 A store is called from several threads at once (the mirrors of several runs), and an `append` that
 took too long may still be running when the next one comes: it must be safe for that. It may raise
-whatever it likes; a run is never failed by its store.
+whatever it likes: a turn that has begun is never failed by its store. A batch is what a turn writes
+(some hundred entries, or one that is large), or a whole transcript that was begun without the store.
 
 `MemoryStore` is here. `SQLiteStore` is in `_sqlite_store`, so that nothing here imports `sqlite3`.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mirror_stores import Broken, Recorder, fail
 
-from claude_cli_client import Client, SessionKey, StoreError
+from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages
 from claude_cli_client._adopt import has_gap
 from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import SESSION_ID, init, ready, result, wait_for
@@ -111,7 +111,7 @@ def test_the_latest_session_of_this_disk(resume, local, key):
     store = Recorder()
     _, argv, _ = resume(store, continue_conversation=True)
     assert stored(store, key) == [2]
-    assert "--continue" in argv
+    assert f"--resume={SESSION_ID}" in argv  # that one and no other
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -124,7 +124,7 @@ def test_a_title(resume, local, key, is_stored):
     _, argv, numbers = resume(store, resume="My work")
     assert stored(store, key) == ([1, 2] if is_stored else [1])
     assert numbers == ([1, 2] if is_stored else [])
-    assert (f"--resume={SESSION_ID}" if is_stored else "--resume=My work") in argv
+    assert f"--resume={SESSION_ID}" in argv  # that one and no other
 
 
 def test_a_title_of_nobody(resume, local):
@@ -167,8 +167,70 @@ def test_a_store_that_has_all_is_believed(resume, local, key):
     assert stored(store, key) == [1, 2]
 
 
-def test_a_store_that_does_not_take_it(resume, local):
+def test_the_copy_of_the_working_directory(resume, local, config, key):
+    """As the CLI takes it, though another project has a newer one of the same id."""
+    os.utime(local(said(1), said(2)), (1, 1))
+    other = config / "projects" / "-other" / f"{SESSION_ID}.jsonl"
+    other.parent.mkdir()
+    other.write_text(json.dumps(said(9, 0)) + "\n")
+    store = Recorder()
+    resume(store)
+    assert stored(store, key) == [1, 2]
+    assert {key for key, _ in store.batches} == {key}
+
+
+def test_a_branch_that_the_store_never_knew_stays_here(resume, local, key):
+    """Only what leads to the stored messages, and the parallel calls and results that hang on it."""
+    called = {"message": {"id": "m", "role": "assistant", "content": []}}
+    local(
+        said(1), said(2, **called), said(3, 2, **called), said(4, 3, sourceToolAssistantUUID=uuid(3)), said(5, 2),
+        said(7, 5), said(8, 7),
+    )  # fmt: skip
+    store = Recorder()
+    store.put(key, said(6, 5))
+    _, _, numbers = resume(store)
+    assert numbers == [1, 2, 3, 4, 5, 6]
+    assert sorted(stored(store, key)) == [1, 2, 3, 4, 5, 6]
+    messages = get_messages(SESSION_ID, store=store)
+    assert [message.uuid for message in messages][-1] == uuid(6)
+    _, _, numbers = resume(store)
+    assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):
+    """The conversation does not need it."""
+    local(said(1))
+    local(said(7, 0), subpath="subagents/agent-a.jsonl")
+    opened = _adopt.TranscriptFile
+
+    def refuse(path):
+        if "agent-a" in path:
+            raise PermissionError(path)
+        return opened(path)
+
+    monkeypatch.setattr(_adopt, "TranscriptFile", refuse)
+    store = Recorder()
+    resume(store)
+    assert [key for key, _ in store.batches] == [key]
+
+
+def test_odd_links_are_none():
+    """A uuid or parent that is no text is no gap, and no error."""
+    assert not has_gap([said(1), {"type": "user", "uuid": ["x"], "parentUuid": {"y": 1}}])
+
+
+def test_a_store_that_breaks_once(resume, local, key, monkeypatch):
+    """It is tried again, as by the mirror."""
+    monkeypatch.setattr(_adopt, "PAUSES", (0.0, 0.0))
+    local(said(1))
+    store = Broken(fail(OSError("no"), times=2))
+    resume(store)
+    assert stored(store, key) == [1]
+
+
+def test_a_store_that_does_not_take_it(resume, local, monkeypatch):
     """The turn is not begun: it would be stored without its history."""
+    monkeypatch.setattr(_adopt, "PAUSES", (0.0, 0.0))
     local(said(1))
     with pytest.raises(StoreError, match="no"):
         resume(Broken(fail(OSError("no"))))
