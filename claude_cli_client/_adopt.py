@@ -45,10 +45,16 @@ def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
     """The id of a session of this disk: the one with this id or title, with None the latest of `cwd`."""
     if wanted is not None and is_uuid(wanted):
         return wanted
-    for info in OnDisk(cwd, config).infos(wanted is not None):
-        if wanted is None or info.custom_title == wanted:
-            return info.session_id
-    return None
+    infos = OnDisk(cwd, config).infos(False)  # the CLI looks into no other worktree
+    if wanted is None:
+        return next((info.session_id for info in infos), None)
+    named = [info.session_id for info in infos if _title(info.custom_title) == _title(wanted)]
+    return named[0] if len(named) == 1 else None  # of several the CLI takes none, and says so
+
+
+def _title(title: str | None) -> str:
+    """As the CLI compares titles."""
+    return (title or "").strip().lower()
 
 
 def local_transcripts(session_id: str, cwd: str, config: str) -> list[Transcript]:

@@ -61,6 +61,30 @@ def message_of(entry: dict[str, Any], tool_use_id: str | None = None, agent_id: 
     )
 
 
+def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each entry behind its parent, as a CLI writes them; else they stay where they are.
+
+    A store keeps the order of arrival, and the beginning of a session may come behind its end.
+    """
+    known = {uuid for entry in entries if isinstance(uuid := entry.get("uuid"), str)}
+    waiting: dict[str, list[Mapping[str, Any]]] = {}  # by the parent that has not come
+    come: set[str] = set()
+    ordered: list[Mapping[str, Any]] = []
+    for entry in entries:
+        parent = entry.get("parentUuid")
+        if isinstance(parent, str) and parent in known and parent not in come:
+            waiting.setdefault(parent, []).append(entry)
+            continue
+        todo = [entry]
+        while todo:
+            ready = todo.pop()
+            ordered.append(ready)
+            if isinstance(uuid := ready.get("uuid"), str):
+                come.add(uuid)
+                todo += reversed(waiting.pop(uuid, []))
+    return [*ordered, *(entry for left in waiting.values() for entry in left)]  # circles: at the end
+
+
 class Link(NamedTuple):
     """What the order of an entry depends on. Missing texts are ""."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from . import _log
+from ._chain import in_order
 from ._project_folders import forms_of
 from ._project_key import project_key
 from ._store_calls import Row, ask, items, rows, subpaths
@@ -161,7 +162,7 @@ class InStore:
 
     def _load(self, key: SessionKey) -> list[Entry]:
         loaded = ask(self._store, "load", key, key, read=items)
-        return [entry for entry in loaded if isinstance(entry, dict)]
+        return [dict(entry) for entry in in_order([entry for entry in loaded if isinstance(entry, dict)])]
 
     def _subkeys(self, key: SessionKey) -> dict[str, str]:
         """The subpath of each subagent."""

@@ -16,7 +16,8 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ._checks import as_text, is_number, is_path
+from ._checks import as_text, is_path
+from ._hook_events import HOOK_EVENTS
 from ._objects import is_json_text
 
 _FILES: Final = ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt")
@@ -136,19 +137,29 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_days(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def _is_hooks(value: Any) -> bool:
-    events = value.values() if _is_object(value) else [value]
-    return all(event is None or (_is_list(event) and all(map(_is_matcher, event))) for event in events)
+    """An event may be null, and one that the CLI does not know anything."""
+    if not _is_object(value):
+        return isinstance(value, (list, tuple)) and not value
+    events = [event for name, event in value.items() if name in HOOK_EVENTS and event is not None]
+    return all(_is_list(event) and all(map(_is_matcher, event)) for event in events)
 
 
 def _is_matcher(value: Any) -> bool:
-    return _is_object(value) and _is_list(value.get("hooks")) and all(map(_is_hook, value["hooks"]))
+    if not _is_object(value) or not isinstance(value.get("matcher"), (str, type(None))):
+        return False
+    return _is_list(value.get("hooks")) and all(map(_is_hook, value["hooks"]))
 
 
 def _is_hook(value: Any) -> bool:
+    """`command` and `prompt` need the field of the same name; other types are left to the CLI."""
     if not _is_object(value) or not _is_text(value.get("type")):
         return False
-    return value["type"] != "command" or _is_text(value.get("command"))
+    return value["type"] not in ("command", "prompt") or _is_text(value.get(value["type"]))
 
 
 _MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
@@ -172,7 +183,7 @@ _SHAPES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("alwaysThinkingEnabled", _is_flag, "true or false"),
     ("includeCoAuthoredBy", _is_flag, "true or false"),
     ("enableAllProjectMcpServers", _is_flag, "true or false"),
-    ("cleanupPeriodDays", lambda value: is_number(value) and value >= 0, "a number of days"),
+    ("cleanupPeriodDays", _is_days, "a whole number of days, 1 or more"),
 )
 
 

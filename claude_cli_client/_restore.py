@@ -25,8 +25,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from . import _cleanup
+from . import _cleanup, _log
 from ._adopt import adopt, completed, has_gap, local_id, local_transcripts
+from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config
 from ._project_key import project_key
@@ -39,6 +40,7 @@ from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, optional
 
 LOAD_LIMIT: Final = 60.0  # seconds
+_PART_ONLY: Final = "the store has only a part of this session, and what stands before it is not on this disk"
 # What the disk says where two transcripts want one place, or one is too deep. All else is not the store's fault.
 _BAD_NAMES: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -104,6 +106,8 @@ class Restore:
             raise answer
         if isinstance(answer, BaseException):
             raise self._error(f"failed: {type(answer).__name__}: {answer}") from answer
+        if self._gap:
+            _log.warning("%s", _PART_ONLY)
         if answer is not None:
             self._found = answer
             self.session_id = answer.session_id
@@ -116,10 +120,11 @@ class Restore:
         return [f"--resume={id}" if word == self._word else word for word in argv]
 
     def report(self) -> list[Event]:
-        """What the consumer should know; told once, at the end of the process."""
+        """What the consumer should know; told once. By the run's reader."""
         if not self._gap:
             return []
-        words = "the store has only a part of this session, and what stands before it is not on this disk"
+        self._gap = False
+        words = _PART_ONLY
         return [make({"type": MIRROR_ERROR, "session_id": self.session_id, "text": words, "errors": (words,)})]
 
     def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
@@ -217,7 +222,7 @@ class Restore:
             return ()
         if not isinstance(entries, Sequence) or not all(isinstance(entry, Mapping) for entry in entries):
             raise self._error("gave something else than a list of JSON objects")
-        return entries
+        return in_order(entries)
 
     def _error(self, what: str) -> StoreError:
         shown = "/".join(map(str, filter(None, self._asked)))

@@ -278,7 +278,9 @@ class SessionReader(Reader):
         self._at.unset("store")
         mirror = self._channel.mirror
         if mirror is not None:
-            self._tell(mirror.report(self._channel.folder.stays, waiting=True))
+            restore = self._launch.restore
+            told = restore.report() if restore is not None else []
+            self._tell([*told, *mirror.report(self._channel.folder.stays, waiting=True)])
         turn, self._turn = self._turn, None
         if turn is not None:
             lost = f"the turn ended without a result{turn.reducer.lost_line(self._launch.max_line_bytes)}"

@@ -13,7 +13,7 @@ from mirror_stores import Broken, Recorder, fail
 from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages
 from claude_cli_client._adopt import has_gap
 from claude_cli_client._project_key import project_key
-from claude_cli_client.testing import SESSION_ID, init, ready, result, wait_for
+from claude_cli_client.testing import SESSION_ID, expect_initialize, init, read_stdin, ready, result, turn, wait_for
 
 OTHER = "00000000-0000-4000-8000-000000000002"
 
@@ -127,9 +127,22 @@ def test_a_title(resume, local, key, is_stored):
     assert f"--resume={SESSION_ID}" in argv  # that one and no other
 
 
-def test_a_title_of_nobody(resume, local):
-    """Left to the CLI, which says so."""
+@pytest.mark.parametrize("word", ["my title", " MY TITLE "])
+def test_a_title_as_the_cli_compares_it(resume, local, key, word):
+    """Without regard to case and to blanks around it."""
+    local(said(1), {"type": "custom-title", "customTitle": "My Title", "sessionId": SESSION_ID})
+    store = Recorder()
+    resume(store, resume=word)
+    assert stored(store, key) == [1]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_title_of_nobody_or_of_several(resume, local, others):
+    """Left to the CLI, which says so; nothing goes to the store."""
     local(said(1))
+    for number in range(others):
+        name = f"00000000-0000-4000-8000-{number:012}"
+        local(said(1), {"type": "custom-title", "customTitle": "Another", "sessionId": name}, session=name)
     store = Recorder()
     _, argv, _ = resume(store, resume="Another")
     assert store.batches == []
@@ -147,14 +160,26 @@ def test_a_store_that_has_the_end_only(resume, local, key):
     assert [event.type for event in events] == ["system", "result"]
 
 
-def test_what_nobody_has_is_told(resume, key):
-    """The turn runs on what there is, and an event says that it is a part."""
+def test_what_nobody_has_is_told(resume, key, caplog):
+    """The turn runs on what there is, and an event and the log say that it is a part."""
     store = Recorder()
     store.put(key, said(3), said(4))
     events, _, numbers = resume(store)
     assert numbers == [3, 4]
     assert [event.type for event in events] == ["system", "mirror_error", "result"]
     assert "only a part" in events[1].text
+    assert "only a part" in caplog.text
+
+
+def test_what_nobody_has_is_told_in_a_session(play, work, config, key):
+    """With its first turn, and once."""
+    store = Recorder()
+    store.put(key, said(3), said(4))
+    fake = play(expect_initialize(), turn(), turn(), read_stdin())
+    client = Client(cli_path=fake.path, store=store, config_dir=config, cwd=work)
+    with client.session(resume=SESSION_ID) as session:
+        assert [event.type for event in session.run("a")].count("mirror_error") == 1
+        assert [event.type for event in session.run("b")].count("mirror_error") == 0
 
 
 def test_a_store_that_has_all_is_believed(resume, local, key):

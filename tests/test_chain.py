@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from claude_cli_client._chain import SessionMessage, agent_conversation, conversation, link, message_of
+from claude_cli_client._chain import SessionMessage, agent_conversation, conversation, in_order, link, message_of
 from claude_cli_client._session_fork import ForkPlan, first_until
 
 
@@ -293,3 +293,24 @@ def test_nothing_to_copy():
     """Without entries, or with nothing but notes of progress."""
     assert ForkPlan([], "old", "new", "now", str).empty
     assert ForkPlan(links([other("progress", "p")]), "old", "new", "now", str).empty
+
+
+@pytest.mark.parametrize(
+    ("came", "ordered"),
+    [
+        ("", ""),
+        ("abcd", "abcd"),
+        ("dabc", "abcd"),
+        ("cdab", "abcd"),
+        ("dcba", "abcd"),
+        ("bXaY", "XabY"),
+        ("xyab", "abxy"),
+    ],
+)
+def test_in_order(came, ordered):
+    """Each behind its parent, in whatever order a store got them; what hangs on nothing stays, circles come last."""
+    parents = {"a": None, "b": "a", "c": "b", "d": "c", "x": "y", "y": "x"}
+    entries = [
+        {"uuid": name, "parentUuid": parents[name]} if name in parents else {"type": name} for name in came
+    ]
+    assert "".join(entry.get("uuid", entry.get("type")) for entry in in_order(entries)) == ordered

@@ -104,7 +104,9 @@ def test_settings_in_a_pipe(play, tmp_path):
         ({"model": 5}, "model"),
         ({"model": None, "permissions": {"deny": ["Bash"]}}, "model"),
         ({"env": []}, "env"),
-        ({"cleanupPeriodDays": -1}, "cleanupPeriodDays"),
+        ({"cleanupPeriodDays": 0}, "cleanupPeriodDays"),
+        ({"hooks": {"PreToolUse": [{"matcher": 3, "hooks": []}]}}, "hooks"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, "hooks"),
         ({"alwaysThinkingEnabled": "yes"}, "alwaysThinkingEnabled"),
     ],
 )
@@ -127,6 +129,7 @@ def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
         {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, "model": "opus"},
         {"hooks": {"PreToolUse": None}, "unknown": {"anything": None}},
         {"permissions": {"allow": ["Read", 5]}, "hooks": []},
+        {"hooks": {"Nope": 3}, "cleanupPeriodDays": 30},
     ],
 )
 def test_settings_that_are_right(play, tmp_path, settings):
