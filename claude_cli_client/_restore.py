@@ -32,7 +32,7 @@ from ._checks import is_uuid
 from ._config_copy import copy_config
 from ._project_key import project_key
 from ._store_calls import rows, subpaths
-from ._sync import Deadline
+from ._sync import Deadline, get
 from ._transcript_file import line_of
 from ._transcript_key import METADATA, SUFFIX, file_of
 from .errors import StoreError
@@ -94,7 +94,7 @@ class Restore:
         deadline = Deadline(LOAD_LIMIT)
         while True:
             try:
-                answer = answers.get(timeout=deadline.slice())
+                answer = get(answers, deadline.slice())
                 break
             except queue.Empty:
                 if is_over() or _cleanup.ending:

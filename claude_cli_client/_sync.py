@@ -84,10 +84,20 @@ def take(items: queue.SimpleQueue[_T], deadline: Deadline) -> _T:
     """The next item; waited for in C, in slices. Raises `queue.Empty` when none came in time."""
     while True:
         try:
-            return items.get(timeout=deadline.slice())
+            return get(items, deadline.slice())
         except queue.Empty:
             if deadline.is_over():
                 raise
+
+
+def get(items: queue.SimpleQueue[_T], seconds: float) -> _T:
+    """One wait in C for the next item. Raises `queue.Empty`.
+
+    `SimpleQueue.get` may find its lock free and its list empty, and then goes on with the time that is
+    left: less than none is "for ever" to it (CPython 3.10 with 0, all with some microseconds; seen once
+    in CI). So no time is its other form, and a short time is not shorter than a thread may be held up.
+    """
+    return items.get(timeout=max(seconds, _SHORTEST)) if seconds > 0 else items.get_nowait()
 
 
 class Latch:
@@ -121,6 +131,7 @@ class Latch:
 
 
 _SLICE = 0.5  # seconds
+_SHORTEST = 0.005
 
 
 class Call:

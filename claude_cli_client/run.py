@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _cleanup, _fork
-from ._sync import Deadline
+from ._sync import Deadline, get
 from .errors import ConcurrencyError, TurnError
 from .events import Event
 
@@ -119,7 +119,7 @@ class Run(Iterator[Event]):
         events = self._channel.events
         while True:
             try:
-                return events.get(timeout=deadline.slice())
+                return get(events, deadline.slice())
             except Empty:
                 if self._channel.has_ended and events.empty():
                     return None

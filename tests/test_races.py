@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import signal
 import sys
 import threading
@@ -346,3 +347,24 @@ def test_a_finaliser_that_closes_on_a_readers_thread(play: Callable[..., FakeCLI
     assert closed_after[0] < 3.0
     until(lambda: channel.has_ended)
     gone(fake)
+
+
+def test_no_wait_is_so_short_that_it_lasts_for_ever() -> None:
+    """A `SimpleQueue.get` whose time runs out between two of its steps does not come back."""
+    from claude_cli_client import _sync
+
+    asked: list[Any] = []
+
+    class Items:
+        def get(self, timeout: float) -> None:
+            asked.append(timeout)
+            raise queue.Empty
+
+        def get_nowait(self) -> None:
+            asked.append(None)
+            raise queue.Empty
+
+    for seconds in (0.0, 1e-9, 1e-6, 0.001, 0.5):
+        with pytest.raises(queue.Empty):
+            _sync.get(Items(), seconds)  # type: ignore[arg-type]
+    assert asked == [None, 0.005, 0.005, 0.005, 0.5]
