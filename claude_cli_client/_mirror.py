@@ -2,7 +2,7 @@
 
 With `--session-mirror` the CLI repeats each line of its transcripts on stdout, in frames that no
 user sees. The reader hands them over (`put`); it never calls the store, which may take its time or
-for ever. One worker thread a run does, a daemon, begun with the first thing to store. What is of
+for ever. One worker thread a run does, a daemon, begun with the first frame. What is of
 one file is appended in the order of the file, in one call for each flush: at a result, at the end
 of the output, and when much is waiting; or after every frame (`eager`).
 
@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+from . import _cleanup
 from ._sync import WakeUp
 from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, must_be_store, optional
@@ -152,6 +153,8 @@ class Mirror:
         if key is None:
             self._lose(_Batch(SessionKey("", "", path), path), len(entries), _NO_PLACE)
             return
+        if self._worker is None:  # not only when there is something to do: at the interpreter's end none starts
+            self._begin()
         batch = self._filling.get(path) or _Batch(key, path)
         self._look()
         if self._waiting + self._bytes > self._max_backlog:
@@ -282,6 +285,10 @@ class Mirror:
         try:
             worker.start()
         except RuntimeError as error:  # no thread to be had
+            if _cleanup.ending:  # Python 3.12 begins none any more: then the reader, for whom the exit hook waits
+                self._batches.put(None)
+                self._main()
+                return
             for batch in self._open:
                 batch.settle(_fault(error))
             self._purge()

@@ -488,10 +488,10 @@ def test_after_a_failure_it_goes_on(play, config, impatient):
     assert store.numbers() == [2, 3]
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_no_thread_to_be_had(play, config, monkeypatch, times):
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_no_thread_to_be_had(play, config, monkeypatch, lost):
     """What waits then is lost, the event says why, and the turn has its answer; what comes later is stored."""
-    lacking = iter(range(times))
+    lacking = iter(range(2 * lost or 1))  # one is begun when a frame comes, else when there is something to store
 
     class Threads:
         class Thread(threading.Thread):
@@ -504,11 +504,14 @@ def test_no_thread_to_be_had(play, config, monkeypatch, times):
     store = Recorder()
     fake = play(init(), mirror(config, 1), mirror(config, 2), result("x"))
     run = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config).run("p")
+    if not lost:
+        assert errors(run) == []
+        return
     (event,) = errors(run)
     assert event.errors == ("RuntimeError: can't start new thread",)
-    assert event.data["entries"] == times
+    assert event.data["entries"] == lost
     assert run.result().result == "x"
-    assert store.numbers() == [1, 2][times:]
+    assert store.numbers() == [1, 2][lost:]
 
 
 # --- stores that do not come back
