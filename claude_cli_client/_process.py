@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from . import _cleanup, _fork
 
@@ -165,14 +165,9 @@ def _spawn(
         inp = os.pipe() if stdin is None else (anonymous_file(stdin), -1)
         out = os.pipe()
         err = os.pipe()
+        words, variables, folder = (argv, env, cwd) if not _IS_ASCII else _encoded(argv, env, cwd)
         child = subprocess.Popen(
-            [_encoded(word) for word in argv],
-            stdin=inp[0],
-            stdout=out[1],
-            stderr=err[1],
-            env={_encoded(name): _encoded(value) for name, value in env.items()},
-            cwd=cwd and _encoded(cwd),
-            start_new_session=True,
+            words, stdin=inp[0], stdout=out[1], stderr=err[1], env=variables, cwd=folder, start_new_session=True
         )
         # We wait for it ourselves: its finaliser must neither warn nor reap.
         child.returncode = 0
@@ -185,16 +180,18 @@ def _spawn(
         _close_all(inp[0], out[1], err[1])
 
 
-def _encoded(text: str) -> bytes:
-    """UTF-8, which the CLI reads whatever the locale; in the C locale Python's own way is ASCII.
-
-    Bytes of a file's name that Python could not decode come out as they went in. Under a locale with
-    an encoding of its own, names of files are in that, and only Python's way finds them.
-    """
-    return text.encode("utf-8", "surrogateescape") if _FOLLOWS_UTF8 else os.fsencode(text)
+# In the C locale. The CLI reads UTF-8 whatever the locale, and `Popen` would refuse all but ASCII there.
+_IS_ASCII: Final = sys.getfilesystemencoding() == "ascii"
 
 
-_FOLLOWS_UTF8: Final = sys.getfilesystemencoding() in ("utf-8", "ascii")
+def _encoded(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> tuple[Any, Any, Any]:
+    """As UTF-8. Bytes of a file's name that Python could not decode come out as they went in."""
+
+    def encoded(text: str) -> bytes:
+        return text.encode("utf-8", "surrogateescape")
+
+    variables = {encoded(name): encoded(value) for name, value in env.items()}
+    return [encoded(word) for word in argv], variables, None if cwd is None else encoded(cwd)
 
 
 def _close_all(*fds: int) -> None:
