@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import json
 import queue
 import threading
 
@@ -39,6 +40,7 @@ from claude_cli_client.testing import (
     hang,
     ignore_term,
     init,
+    raw_bytes,
     read_stdin,
     ready,
     result,
@@ -567,8 +569,9 @@ def test_a_server_that_does_not_exist(play):
     assert answers(fake)[0]["mcp_response"]["error"]["code"] == -32601
 
 
-def test_a_tool_knows_its_session(play):
-    """`ToolContext.session_id` is the CLI's."""
+@pytest.mark.parametrize("begin", [Client.run, lambda client, q, **options: client.session(**options).run(q)])
+def test_a_tool_knows_its_session(play, begin):
+    """`ToolContext.session_id` is the CLI's, also where the line that names it comes in one block with the call."""
     seen = []
 
     @tool
@@ -577,11 +580,12 @@ def test_a_tool_knows_its_session(play):
         seen.append(context.session_id)
         return "x"
 
-    fake = play(began(), wait_for("go"), call_tool("x", "who"), ended(), read_stdin())
-    run = Client(cli_path=fake.path).run("q", mcp_servers={"x": ToolServer([who])})
-    next(event for event in run if event.subtype == "init")
-    fake.release("go")
-    run.result()
+    *taken, says_id = began()
+    (call,) = call_tool("x", "who", id="q1", answered=False)
+    block = b"".join(json.dumps(step.line).encode() + b"\n" for step in (says_id, call))
+    fake = play(*taken, raw_bytes(block), wait_for_answer("q1"), ended(), read_stdin())
+    with Client(cli_path=fake.path) as client:
+        begin(client, "q", mcp_servers={"x": ToolServer([who])}).result()
     assert seen == [SESSION_ID]
 
 
