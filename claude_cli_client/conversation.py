@@ -69,8 +69,7 @@ class Conversation:
         self.restarts = 0
         """How often a session that did not exist any more was begun anew (see `restart_stale`)."""
         client.with_options(**cast("Any", self._turn_options()))  # a wrong option is told here
-        if {**client._defaults, **self._options}.get("persist_session") is False:
-            raise ValueError("with persist_session=False there is no session that a conversation could go on with")
+        _demand_that_it_is_kept({**client._defaults, **self._options})
 
     @classmethod
     def from_dict(
@@ -127,6 +126,7 @@ class Conversation:
     def _start(self, prompt: Any, options: Mapping[str, Any]) -> Run:
         if "resume" in options:
             raise TypeError("a turn takes no resume: its conversation has a session; make another one for that")
+        _demand_that_it_is_kept(options)
         if self._kept_cwd and options.get("cwd") is None and not os.path.isdir(self._kept_cwd):
             raise ValueError(f"no directory here, from what was kept: {self._kept_cwd!r}; give cwd= to go on elsewhere")
         self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
@@ -209,6 +209,11 @@ def _remembered(resume: Any) -> tuple[str, str]:
     if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or (session_id and not is_uuid(session_id)):
         raise ValueError(f"this is not what Conversation.to_dict() gave: {dict(resume)!r}")
     return session_id, cwd
+
+
+def _demand_that_it_is_kept(options: Mapping[str, Any]) -> None:
+    if options.get("persist_session") is False:
+        raise ValueError("with persist_session=False there is no session that a conversation could go on with")
 
 
 def _is_stale(run: Run) -> bool:

@@ -492,6 +492,14 @@ def test_the_log_says_what_failed_and_where(play, caplog, name, where):
         assert warning.endswith(f"at {__file__}:{callback.__code__.co_firstlineno + line}")
 
 
+def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):
+    """An answer that does not fit its event is a fault of the hook's author, who finds the words in the log."""
+    fake = play(init(), call_hook("hook_1", "Stop"), result("done"))
+    Client(cli_path=fake.path).ask("q", hooks={"Stop": lambda call: HookReply.deny("no")})
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "ValueError: Stop has no permission_decision" in warning
+
+
 # --- hooks
 
 

@@ -265,6 +265,15 @@ def test_a_turn_does_not_change_the_session(play):
     assert (conversation.session_id, fake.calls) == (OTHER, [])
 
 
+def test_a_turn_that_would_not_be_kept(play):
+    """The next one could not go on from it: refused before anything starts."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, OTHER)
+    with pytest.raises(ValueError, match="no session"):
+        conversation.ask("one", persist_session=False)
+    assert (conversation.session_id, fake.calls) == (OTHER, [])
+
+
 def test_a_fork_in_the_middle(play):
     """One turn is asked for it, and the next ones go on with the copy."""
     fake = play(scripts=[[init(session_id=OTHER), result("x", session_id=OTHER)], ANSWER])
