@@ -235,6 +235,8 @@ def text_or_path(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be a text or a Path, not a dict; append_system_prompt adds to the CLI's own prompt"
         )
+    if not isinstance(value, str) and not is_path(value):
+        raise wrong(name, "a text or a Path", value)
     (path if is_path(value) else text)(name, value)
 
 

@@ -20,9 +20,9 @@ from ._checks import as_text, is_path
 from ._hook_events import HOOK_EVENTS
 from ._objects import is_json_text
 
-_FILES: Final = ("settings", "mcp_servers", "agents", "system_prompt", "append_system_prompt")
-# Where a text that is no JSON is a path.
-_PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")
+_PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")  # a text that is no JSON is a path
+_PROMPTS: Final = ("system_prompt", "append_system_prompt")
+_FILES: Final = (*_PATHS_AS_TEXT, *_PROMPTS)
 _PATHS: Final = ("cwd", "config_dir", "debug_file")
 _LISTS_OF_PATHS: Final = ("add_dirs", "plugin_dirs")
 
@@ -44,11 +44,15 @@ def find_named(options: dict[str, Any]) -> None:
 
 def _find(options: Mapping[str, Any], cwd: str) -> None:
     for name, value in ((name, options.get(name)) for name in _FILES):
-        if _names_a_file(name, value) and not os.path.exists(os.path.join(cwd, as_text(value))):
-            raise ValueError(f"{name} names a file that does not exist: {as_text(value)!r}")
-    for path in map(as_text, options.get("plugin_dirs") or ()):
-        if not os.path.exists(os.path.join(cwd, path)):
-            raise ValueError(f"plugin_dirs names what does not exist: {path!r}")
+        if not _names_a_file(name, value):
+            continue
+        path = os.path.join(cwd, as_text(value))
+        if not os.path.exists(path) or os.path.isdir(path):
+            wrong = "is a folder" if os.path.isdir(path) else "does not exist"
+            raise ValueError(f"{name} names a file that {wrong}: {as_text(value)!r}")
+    for folder in map(as_text, options.get("plugin_dirs") or ()):
+        if not os.path.exists(os.path.join(cwd, folder)):
+            raise ValueError(f"plugin_dirs names what does not exist: {folder!r}")
     _check_settings(options.get("settings"), cwd)
 
 
@@ -61,9 +65,14 @@ def _names_a_file(name: str, value: Any) -> bool:
 
 def _expand(options: dict[str, Any]) -> None:
     """`~`, which only a shell expands. A text that may be JSON or a prompt is left alone."""
-    for name in (*_PATHS, *(name for name in _FILES if _names_a_file(name, options.get(name)))):
-        if options.get(name) is not None:
+    for name in (*_PATHS, *_PATHS_AS_TEXT):
+        if options.get(name) is not None and (name in _PATHS or _names_a_file(name, options[name])):
             options[name] = _home(name, as_text(options[name]))
+    for name in _PROMPTS:  # of which a text is the prompt itself: a path must stay one
+        if is_path(options.get(name)):
+            from pathlib import Path
+
+            options[name] = Path(_home(name, as_text(options[name])))
     for name in _LISTS_OF_PATHS:
         if options.get(name) is not None:
             options[name] = [_home(name, as_text(path)) for path in options[name]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,33 @@ def test_a_tilde_is_the_home(play, home):
     for flag in (f"--plugin-dir={home}/plugin", f"--add-dir={home}/more", f"--debug-file={home}/log"):
         assert flag in call.argv
     assert f"--settings={home}/s.json" in call.argv
+
+
+@pytest.mark.parametrize("given", ["~/x.json", "x.json", "{home}/x.json"])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("settings", "--settings"),
+        ("mcp_servers", "--mcp-config"),
+        ("agents", "--agents"),
+        ("system_prompt", "--system-prompt-file"),
+        ("append_system_prompt", "--append-system-prompt-file"),
+    ],
+)
+def test_a_path_is_a_file(play, home, name, flag, given):
+    """Its name goes to the CLI as a file's, never as the text itself; one that is not there is a ValueError."""
+    fake = play(*TURN)
+    client, path = Client(cli_path=fake.path, cwd=home), Path(given.format(home=home))
+    with pytest.raises(ValueError, match=f"{name} names a file that does not exist"):
+        client.run("p", **{name: path})
+    (home / "x.json").mkdir()
+    with pytest.raises(ValueError, match=f"{name} names a file that is a folder"):
+        client.run("p", **{name: path})
+    (home / "x.json").rmdir()
+    (home / "x.json").write_text("{}")
+    client.ask("p", **{name: path})
+    (call,) = fake.calls
+    assert f"{flag}={given.format(home=home).replace('~', str(home))}" in call.argv
 
 
 def test_a_tilde_of_nobody(play):

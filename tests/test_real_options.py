@@ -82,6 +82,12 @@ def folder(cli: RealCLI, name: str) -> str:
     return str(path)
 
 
+def text_file(cli: RealCLI, content: str) -> Path:
+    path = cli.root / "prompt.md"
+    path.write_text(content)
+    return path
+
+
 def plugin(cli: RealCLI) -> dict[str, Any]:
     path = Path(folder(cli, "plugin"))
     (path / ".claude-plugin").mkdir()
@@ -137,6 +143,14 @@ CASES: dict[str, Case] = {
         {"system_prompt": "-You are a pirate"}, lambda s: system_prompt(s) == "-You are a pirate"
     ),
     "system_prompt, long": Case({"system_prompt": LONG}, lambda s: system_prompt(s) == LONG),
+    "system_prompt, a file": Case(
+        lambda cli: {"system_prompt": text_file(cli, "You are a pirate")},
+        lambda s: system_prompt(s) == "You are a pirate",
+    ),
+    "append_system_prompt, a file": Case(
+        lambda cli: {"append_system_prompt": text_file(cli, "Add this.")},
+        lambda s: system_prompt(s).endswith("Add this.") and "# Harness" in system_prompt(s),
+    ),
     "append_system_prompt": Case(
         {"append_system_prompt": "Add this."},
         lambda s: system_prompt(s).endswith("Add this.") and "# Harness" in system_prompt(s),
