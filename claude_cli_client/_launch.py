@@ -151,6 +151,7 @@ def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> R
 def _mirror(
     options: Mapping[str, Any], storing: Storing, cwd: str | None, run_id: str
 ) -> Callable[[Mapping[str, str], WakeUp], Mirror]:
+    from contextvars import copy_context
     from unicodedata import normalize
 
     from ._config_copy import config_dir
@@ -158,6 +159,7 @@ def _mirror(
     from ._transcript_key import key_anywhere, key_below
 
     here, foreign = _here(cwd), bool(options.get("command_prefix"))
+    context = copy_context()
 
     def make(env: Mapping[str, str], wake: WakeUp) -> Mirror:
         projects = normalize("NFC", os.path.join(config_dir(env, here), "projects"))
@@ -167,8 +169,7 @@ def _mirror(
             whole = normalize("NFC", os.path.normpath(os.path.join(here, path)))
             return key_below(projects, whole) or (key_anywhere(whole) if foreign else None)
 
-        name, backlog = f"claude-{run_id[:8]}-store", _bytes(options, "max_buffered_bytes")
-        return Mirror(storing, locate, name=name, max_backlog=backlog, wake=wake)
+        return Mirror(storing, locate, name=f"claude-{run_id[:8]}-store", context=context, wake=wake)
 
     return make
 

@@ -12,7 +12,7 @@ A store can fail in every way there is, and the run goes on:
 * One that does not come back cannot be ended. After `APPEND_LIMIT` the reader takes its batch away,
   which is not tried again, since it may still arrive, and begins another worker for the rest.
   Nobody watches for that: the reader looks when it has something to hand over, or waits.
-* What waits is limited (`max_backlog`); beyond it frames are lost.
+* What waits is limited (`MAX_BACKLOG`); beyond it frames are lost.
 
 What is lost is told by `report` as events, one for each file. Who may say what became of a batch is
 decided by one atomic step (`_Batch.settle`), so a worker that comes back late finds that its batch
@@ -24,6 +24,7 @@ bounded, and by less when somebody wants to leave.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import math
 import queue
@@ -117,15 +118,18 @@ class Mirror:
         locate: Callable[[str], tuple[str, str, str | None] | None],
         *,
         name: str,
-        max_backlog: int,
+        context: contextvars.Context,
         wake: WakeUp,
     ) -> None:
-        """`locate` tells whose transcript a path is. `wake` is set when a batch is settled."""
+        """`locate` tells whose transcript a path is. `wake` is set when a batch is settled.
+
+        `context`: the caller's, as for callbacks. A store may look there for whom it works.
+        """
         self._store = storing.store
         self._eager = storing.eager
         self._locate = locate
         self._name = name
-        self._max_backlog = min(max_backlog, MAX_BACKLOG)
+        self._context = context
         self._wake = wake
         self._keys: dict[str, SessionKey | None] = {}
         self._filling: dict[str, _Batch] = {}  # by path
@@ -157,8 +161,8 @@ class Mirror:
             self._begin()
         batch = self._filling.get(path) or _Batch(key, path)
         self._look()
-        if self._waiting + self._bytes > self._max_backlog:
-            self._lose(batch, len(entries), _Fault("BufferError", f"more than {self._max_backlog} bytes wait for it"))
+        if self._waiting + self._bytes > MAX_BACKLOG:
+            self._lose(batch, len(entries), _Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it"))
             return
         self._filling[path] = batch
         batch.entries += entries
@@ -281,13 +285,14 @@ class Mirror:
         self.lost += count
 
     def _begin(self) -> None:
-        worker = threading.Thread(target=self._main, name=self._name, daemon=True)
+        run = self._context.copy().run  # a copy: a worker that hangs is in its own for ever
+        worker = threading.Thread(target=run, args=(self._main,), name=self._name, daemon=True)
         try:
             worker.start()
         except RuntimeError as error:  # no thread to be had
             if _cleanup.ending:  # Python 3.12 begins none any more: then the reader, for whom the exit hook waits
                 self._batches.put(None)
-                self._main()
+                run(self._main)
                 return
             for batch in self._open:
                 batch.settle(_fault(error))

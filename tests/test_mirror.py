@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import logging
 import pickle
@@ -578,9 +579,12 @@ def test_a_store_that_hangs_at_the_end(play, config, graces, blocked, slots_free
     """The end waits for a bounded time, and then for nobody: what is left is lost, and told."""
     graces(store=0.1)
     store = Broken(blocked)
-    fake = play(init(), mirror(config, 1), mirror(config, 2), result("x"))
+    fake = play(init(), mirror(config, 1), mirror(config, 2), wait_for("end"), result("x"))
     client = Client(cli_path=fake.path, store=store, store_flush="eager", config_dir=config)
-    events = list(client.run("p"))
+    run = client.run("p")
+    assert blocked.entered.wait(DEADLINE)
+    fake.release("end")
+    events = list(run)
     assert [event.type for event in events] == ["system", "mirror_error", "result"]
     assert events[1].data["entries"] == 2
     assert "0.1 s" in events[1].text
@@ -660,6 +664,33 @@ def test_a_cancelled_run_stores_what_came(play, config, graces, clock, blocked):
     with pytest.raises(TurnCancelled):
         run.result()
     assert store.numbers() == [1]
+
+
+def test_the_store_is_called_in_the_caller_s_context(play, config):
+    """As callbacks are: a store may find there for whom it works."""
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")
+    store, seen = Recorder(), []
+    append = store.append
+    store.append = lambda key, entries: seen.append(tenant.get()) or append(key, entries)
+    client = Client(cli_path=play(init(), mirror(config, 1), result("x")).path, store=store, config_dir=config)
+    for name in ("one", "two"):
+        token = tenant.set(name)
+        run = client.run("p")
+        tenant.reset(token)
+        assert errors(run) == []
+    assert seen == ["one", "two"]
+
+
+def test_the_consumer_s_limit_is_not_the_store_s(play, config, blocked):
+    """`max_buffered_bytes` is about events; nothing is lost to a store because few of them may wait."""
+    store = Broken(blocked)
+    frames = [mirror(config, n, more="x" * 600) for n in range(6)]
+    fake = play(init(), *frames, result("x"))
+    run = Client(cli_path=fake.path, store=store, config_dir=config, max_buffered_bytes=1000).run("p")
+    assert blocked.entered.wait(DEADLINE)
+    blocked.released.set()
+    assert errors(run) == []
+    assert store.numbers() == list(range(6))
 
 
 def test_what_waits_is_limited(play, config, graces, blocked, monkeypatch):
