@@ -112,13 +112,12 @@ class SessionReader(Reader):
             self._end_turn()
         if "store" in self._at:  # set, or a batch of it is settled
             self._end_turn()
-        if turn is not None and turn.cancelled:
-            if turn.hard:
-                self._channel.hard = self._channel.cancelled = True
-            else:
-                self._stop_turn(turn, "cancelled", "the turn was cancelled")
-                if not turn.said and turn is self._turn:  # nobody will, so no result will come
-                    self._end_turn()
+        if turn is not None and turn.hard:
+            self._channel.hard = self._channel.cancelled = True
+        elif turn is not None and turn.cancelled and turn is self._turn:  # it may have ended just above
+            self._stop_turn(turn, "cancelled", "the turn was cancelled")
+            if not turn.said and turn is self._turn:  # nobody will, so no result will come
+                self._end_turn()
         closing = self._channel.closing
         if closing is not None and not self._closed_input:
             self._begin_close(closing)

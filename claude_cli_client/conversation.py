@@ -109,7 +109,6 @@ class Conversation:
                 run.close()
                 self._begin_anew()
                 run = self._start(prompt, cast("Mapping[str, Any]", options))
-            self._last = run._channel
         finally:  # also when Ctrl-C comes in the first step
             if self._starting.get("") is me:
                 del self._starting[""]
@@ -130,7 +129,9 @@ class Conversation:
         if self._kept_cwd and options.get("cwd") is None and not os.path.isdir(self._kept_cwd):
             raise ValueError(f"no directory here, from what was kept: {self._kept_cwd!r}; give cwd= to go on elsewhere")
         self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
-        return self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
+        run = self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
+        self._last = run._channel
+        return run
 
     def _turn_options(self) -> dict[str, Any]:
         if not self._session_id:
@@ -143,7 +144,7 @@ class Conversation:
     def _begin_anew(self) -> None:
         self.restarts += 1
         _log.warning("a session to go on with does not exist: the conversation is begun anew")
-        self._session_id, self._own = "", False
+        self._session_id, self._own, self._last = "", False, None
         for name in ("fork_session", "resume_session_at", "resume_drops_turn"):
             self._options.pop(name, None)
 

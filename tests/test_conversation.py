@@ -21,6 +21,7 @@ from claude_cli_client import (
     SessionKey,
     StaleSessionError,
 )
+from claude_cli_client import conversation as _conversation
 from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import (
     SESSION_ID,
@@ -399,6 +400,26 @@ def test_one_start_at_a_time(play):
     fake.release("end")
     other.result()
     assert waiting.result().result == "yes"
+
+
+def test_a_start_that_is_interrupted(play, graces, monkeypatch):
+    """Ctrl-C while `restart_stale` waits for the first event: the next turn begins when that one has ended."""
+    graces(term=0.2)
+    fake = play(scripts=[[ignore_term(), ready("here"), hang()], ANSWER])
+    conversation = chat(fake, OTHER, restart_stale=True)
+
+    def ctrl_c(run):
+        fake.wait("here")
+        run.cancel()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_conversation, "_is_stale", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            conversation.run("one")
+    run = conversation.run("two")
+    assert fake.calls[0].pid not in fake.alive()
+    assert run.result().result == "yes"
 
 
 # --- as a dict

@@ -231,6 +231,19 @@ def test_many_turns_in_one_process(live):
     assert session.session_id == "5e551011-0000-4000-8000-00000000face"
 
 
+def test_a_cancel_of_a_turn_that_has_just_ended(live):
+    """It was withdrawn and cancelled before the reader looked: nothing is interrupted, the session goes on."""
+    fake, session = live(*began(), ready("on"), *turn(text("a"), answer="a"))
+    first = session.run("q")
+    fake.wait("on")
+    turn_on = session._channel.turn
+    turn_on.withdrawn = True
+    turn_on.cancel()
+    assert list(first)[-1].is_terminal
+    assert session.ask("q2").result == "a"
+    assert "interrupt" not in lines(fake)
+
+
 def test_a_turn_has_exactly_one_terminal_event(live):
     """The last one; the lines behind the result come before it."""
     _, session = live(turn(text("hello"), answer="hello"))
