@@ -12,12 +12,20 @@ import os
 
 from . import _cleanup, _fork
 from ._process import temporary_base
+from .errors import StartError
 
 _PREFIX = "claude_cli_client-"
 _KEPT = "claude_cli_kept-"  # not swept: it is the user's
-CONFIG = "config"  # the subfolder that is a configuration folder
-_TRANSCRIPTS = os.path.join(CONFIG, "projects")
+_CONFIG = "config"  # the subfolder that is a configuration folder
+_TRANSCRIPTS = os.path.join(_CONFIG, "projects")
 _swept = False
+
+
+def _composed(path: str) -> str:
+    """As the CLI spells CLAUDE_CONFIG_DIR. Where a disk takes both for one name, as that of macOS, it is the same."""
+    import unicodedata
+
+    return unicodedata.normalize("NFC", path)
 
 
 class PrivateFolder:
@@ -37,17 +45,19 @@ class PrivateFolder:
             file.write(text)
         return path
 
-    def subfolder(self, name: str) -> str:
-        """An empty folder; its path."""
-        path = os.path.join(self._folder(), name)
+    def config(self) -> str:
+        """An empty configuration folder; its path. Raises `StartError` where the CLI would use another one."""
+        path = os.path.join(self._folder(), _CONFIG)
         os.mkdir(path, 0o700)
+        if not path.isascii() and not os.path.isdir(_composed(path)):
+            raise StartError(f"the CLI composes accents in the path of its configuration; set another TMPDIR: {path!r}")
         return path
 
     def stays(self, path: str) -> str:
         """Where this file will be when the folder is gone, if its transcripts are kept; "": nowhere."""
         if not self._path or not path.startswith(os.path.join(self._path, _TRANSCRIPTS, "")):
             return path
-        below = os.path.relpath(path, os.path.join(self._path, CONFIG))
+        below = os.path.relpath(path, os.path.join(self._path, _CONFIG))
         return os.path.join(self._stays_at(), below) if self._kept else ""
 
     def keep(self) -> None:

@@ -75,8 +75,9 @@ class InStore:
     def info(self, session_id: str) -> SessionInfo | None:
         """What the list says of it: of several that have this id, of the first that it can show."""
         listed: Iterable[Row]
-        if self._optional("list_summaries") or not self._keys:
-            listed = self._rows("list_summaries", "list_sessions")
+        lists = ("list_summaries", "list_sessions")
+        if not self._keys or any(map(self._optional, lists)):
+            listed = self._rows(*lists)
         else:
             listed = (_row_of(key, entries) for key, entries in self._loaded(session_id))
         infos = (self._info(row) for row in listed if row.key.session_id == session_id)

@@ -16,9 +16,10 @@ from ._argv import Argument, TextFile, build_argv, shown_argv
 from ._channel import Launch
 from ._checks import as_text, check_prompt
 from ._env import CONFIG_DIR, build_env, is_nested
-from ._files import CONFIG, PrivateFolder
+from ._files import PrivateFolder
 from ._merge import merge_with, misnamed, needs_temporary_config, setting, shadow, streams
 from ._named_files import find_named
+from ._process import inherited
 from .discovery import locate
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
     temporary = needs_temporary_config(options)
     restored = restore is not None and restore.session_id
     if temporary or restored:
-        config = folder.subfolder(CONFIG)
+        config = folder.config()
         if restore is not None and restored:
             restore.write(config, found, _here(options.get("cwd")), isolated=temporary)
         found[CONFIG_DIR] = config
@@ -190,11 +191,7 @@ def _stream(options: Mapping[str, Any], content: str | Sequence[Mapping[str, Any
 
 def environment(options: Mapping[str, Any], run_id: str = "") -> dict[str, str]:
     """The environment of a CLI with these options."""
-    while True:
-        try:
-            return build_env(options, dict(os.environ), run_id)
-        except (KeyError, RuntimeError):  # another thread changed it in the middle of the copy
-            continue
+    return build_env(options, inherited(), run_id)
 
 
 def _argument(part: Argument, folder: PrivateFolder) -> str:

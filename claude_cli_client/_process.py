@@ -228,6 +228,15 @@ def _nameless_file() -> int:
     return fd
 
 
+def inherited() -> dict[str, str]:
+    """A copy of our environment, which other threads may be changing."""
+    while True:
+        try:
+            return dict(os.environ)
+        except (KeyError, RuntimeError):  # in the middle of the copy
+            continue
+
+
 def temporary_base() -> str:
     """The folder for temporary files. `tempfile`, which would know it too, costs 8 ms of import."""
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))

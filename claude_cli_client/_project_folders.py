@@ -13,6 +13,7 @@ import stat
 import unicodedata
 from typing import Final, NamedTuple
 
+from ._process import inherited
 from ._project_key import is_cut, prefix, project_key
 
 _GIT_TIMEOUT: Final = 5.0  # seconds: a list of worktrees takes milliseconds, unless the disk is gone
@@ -102,7 +103,7 @@ def worktrees(directory: str) -> list[str]:
         done = subprocess.run(
             ["git", "worktree", "list", "--porcelain"],
             cwd=directory,
-            env={name: value for name, value in os.environ.items() if name not in _GIT_PLACES},
+            env={name: value for name, value in inherited().items() if name not in _GIT_PLACES},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

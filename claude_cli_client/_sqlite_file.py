@@ -148,6 +148,8 @@ class Database:
     def _transaction(self, begin: str, work: Work[T]) -> T:
         """`_using` is held."""
         connection = self._connected()
+        if connection.in_transaction:  # `_using` is ours already: undoing this one would undo the other, in part
+            raise ConcurrencyError(f"{self.path}: used within a transaction of its own thread, by a signal handler")
         try:
             connection.execute(begin)
             value = work(connection)
@@ -193,9 +195,10 @@ class Database:
         # come at any moment, and what is not listed is not closed before a fork.
         self._file = file
         _open.add(self)
-        self._connection = sqlite3.connect(uri, uri=True, timeout=_LOOK, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(uri, uri=True, timeout=_LOOK, isolation_level=None, check_same_thread=False)
+        self._connection = connection
         try:
-            self._prepare(self._connection)
+            self._prepare(connection)
         except BaseException:
             self.disconnect()
             raise

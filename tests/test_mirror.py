@@ -729,7 +729,7 @@ def test_the_only_copy_is_kept(base):
     from claude_cli_client import _files
 
     folder = _files.PrivateFolder("0" * 32)
-    config = Path(folder.subfolder("config"))
+    config = Path(folder.config())
     place = config / "projects" / PROJECT
     place.mkdir(parents=True)
     (place / "S.jsonl").write_text("{}\n")
@@ -751,7 +751,7 @@ def test_a_copy_that_cannot_be_kept(base, monkeypatch):
     from claude_cli_client import _files
 
     folder = _files.PrivateFolder("0" * 32)
-    place = Path(folder.subfolder("config"), "projects", "P")
+    place = Path(folder.config(), "projects", "P")
     place.mkdir(parents=True)
     with monkeypatch.context() as patched:
         patched.setattr(_files.os, "mkdir", lambda *_: fail(OSError("no room"))(0))

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import stat
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,25 @@ def test_the_store_is_asked_in_the_caller_s_context(look, store):
     look(store)
     tenant.reset(token)
     assert seen == ["somebody"]
+
+
+@pytest.mark.parametrize("options", [{"isolated": True}, {"resume": SESSION_ID}], ids=str)
+def test_a_folder_that_the_cli_would_spell_in_another_way(play, store, work, tmp, monkeypatch, options):
+    """It composes accents and would make a folder beside ours: `StartError` that names the remedy, nothing is left."""
+    places = {}
+    for form in ("NFC", "NFD"):
+        places[form] = tmp / unicodedata.normalize(form, "t\u00e9mp")
+        places[form].mkdir(exist_ok=True)
+    if places["NFC"].samefile(places["NFD"]):
+        pytest.skip("a disk that takes both for one name")
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store, cwd=work)
+    monkeypatch.setenv("TMPDIR", str(places["NFD"]))
+    with pytest.raises(StartError, match="set another TMPDIR"):
+        client.run("p", **options)
+    assert (fake.calls, list(places["NFD"].iterdir())) == ([], [])
+    monkeypatch.setenv("TMPDIR", str(places["NFC"]))
+    assert client.ask("p", **options).result == "x"
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), SystemExit(1), KeyboardInterrupt()], ids=repr)

@@ -23,7 +23,7 @@ from hosts import Host
 from test_fork import forks
 from waiting import Background
 
-from claude_cli_client import SessionKey, SQLiteStore, StoreError, _sqlite_file, _sqlite_store
+from claude_cli_client import ConcurrencyError, SessionKey, SQLiteStore, StoreError, _sqlite_file, _sqlite_store
 from claude_cli_client.store import summarize
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -489,6 +489,22 @@ class Interrupted(set):
 
     def add(self, one):
         raise KeyboardInterrupt
+
+
+def test_a_signal_handler_in_the_middle_of_a_transaction(store, monkeypatch):
+    """On the thread that holds the lock: it is refused, and the transaction goes on as if nothing had been."""
+    real, refused = _sqlite_store.later, []
+
+    def later(last):
+        with pytest.raises(ConcurrencyError, match="within a transaction") as caught:
+            store.list_sessions(None)
+        refused.append(caught.value)
+        return real(last)
+
+    monkeypatch.setattr(_sqlite_store, "later", later)
+    store.append(KEY, [{"type": "without a uuid"}, *entries(1, 2)])
+    assert len(refused) == 1
+    assert store.load(KEY) == [{"type": "without a uuid"}, *entries(1, 2)]
 
 
 def test_ctrl_c_while_the_file_is_opened(path, store, monkeypatch):

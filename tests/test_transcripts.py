@@ -12,6 +12,7 @@ import subprocess
 import unicodedata
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -391,6 +392,17 @@ def test_a_working_directory_that_cannot_be_encoded(disk, foreign, monkeypatch):
 
     monkeypatch.setattr(_project_folders, "forms_of", refuse)
     assert not _project_folders.is_of(_project_folders.Folder(str(folder), str(ours), sure=False), "/\u2192")
+
+
+def test_a_session_is_what_the_list_says_of_it():
+    """Also over a store that lists sessions without summaries, with and without the directory."""
+    store = client.MemoryStore()
+    without = SimpleNamespace(append=store.append, load=store.load, list_sessions=store.list_sessions)
+    key = SessionKey(project_key("/srv/app"), MISSING)
+    store.append(key, [{**said("p"), "sessionId": MISSING, "cwd": "/srv/app", "timestamp": "2020-01-01T00:00:00Z"}])
+    (listed,) = client.list_sessions("/srv/app", store=without)
+    assert client.get_session(MISSING, "/srv/app", store=without) == listed
+    assert client.get_session(MISSING, store=without).last_modified == listed.last_modified
 
 
 def test_what_is_no_transcript(disk):
