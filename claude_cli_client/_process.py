@@ -137,6 +137,10 @@ class Process:
         if self._watch is not None:
             self._watch.close(self.reaped or self._stolen)
 
+    @property
+    def pipes_ended(self) -> bool:
+        return self.stdout < 0 and self.stderr < 0
+
     def close_pipe(self, fd: int) -> None:
         """Close `stdin`, `stdout` or `stderr`; a second time does nothing."""
         if fd < 0:

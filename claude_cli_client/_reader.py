@@ -158,8 +158,7 @@ class Reader:
         if not block:
             self._pipe_ended(self._process.stdout)
             return
-        lines = self._cutter.feed(block)
-        if lines:
+        if lines := self._cutter.feed(block):
             self._deliver(lines)
 
     def _deliver(self, lines: Sequence[bytes | Oversize]) -> None:
@@ -185,9 +184,8 @@ class Reader:
         self._pass_on(events, size)
 
     def _pass_on(self, events: list[Event], size: int) -> None:
-        mirror = self._channel.mirror
-        if mirror is not None and any(event.type == "result" for event in events):
-            mirror.flush()
+        if self._channel.mirror is not None and any(event.type == "result" for event in events):
+            self._channel.mirror.flush()
         self._take_notice(events, size)
 
     def _hear(self, frame: dict[str, Any], line: bytes) -> None:
@@ -203,8 +201,9 @@ class Reader:
         if passed and self._subtype != "overflow":  # then what comes is not kept
             self._produced += size
             self._channel.events.put((size, passed))
-            if self._produced - self._channel.consumed > self._launch.max_buffered_bytes:
-                self._overflow()
+            limit = self._launch.max_buffered_bytes
+            if self._produced - self._channel.consumed > limit:
+                self._stop("overflow", f"more than {limit} bytes wait for the consumer; see max_buffered_bytes=")
         if self._reducer.is_over and not self._stopping and not self._exited:
             self._answered()
 
@@ -248,13 +247,10 @@ class Reader:
         is_stdout = fd == self._process.stdout
         self._process.close_pipe(fd)
         if self._exited:
-            self._over = self._pipes_ended()
+            self._over = self._process.pipes_ended
         elif is_stdout and not self._stopping and "exit" not in self._at:
             # Nothing more can come; a healthy CLI ends now.
             self._at.set(exit=monotonic() + EXIT_GRACE)
-
-    def _pipes_ended(self) -> bool:
-        return self._process.stdout < 0 and self._process.stderr < 0
 
     def _on_wake(self) -> None:
         self._channel.wake.clear()
@@ -282,7 +278,7 @@ class Reader:
         self._group_until = self._at.get("kill", 0.0)
         self._at.clear()
         self._at.set(drain=monotonic() + (_AFTER_TERM if self._stopping else _DRAIN))
-        self._over = self._pipes_ended()
+        self._over = self._process.pipes_ended
 
     # --- deadlines and the ladder -----------------------------------------------------------------
 
@@ -321,11 +317,6 @@ class Reader:
             self._let_end()
             return
         self._stop("process", "the CLI closed its output without a result and did not end")
-
-    def _overflow(self) -> None:
-        limit = self._launch.max_buffered_bytes
-        sentence = f"more than {limit} bytes of output wait for the consumer; see max_buffered_bytes="
-        self._stop("overflow", sentence)
 
     def _stop(self, subtype: str, sentence: str) -> None:
         """Begin the ladder. The first reason stays; the answer, if it is there, outweighs it."""
@@ -421,8 +412,7 @@ class Reader:
         self._channel.exit_code = self._process.exit_code
 
     def _flush(self) -> None:
-        last = self._cutter.end()
-        if last:
+        if last := self._cutter.end():
             self._deliver(last)
         if self._channel.sinks is not None:
             self._channel.sinks.end_stderr()
