@@ -9,7 +9,7 @@ and memory. What it does there does not come back, but for that memory: the fold
   the CLI would fetch them anew from the network in every run.
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
 * What the CLI only reads (agents, commands, skills, ...) is linked, not copied. So is the project's
-  memory, where there is one: what the turn notes in it is meant for the next ones.
+  memory, and it is made where there is none: what the turn notes in it is meant for the next ones.
 
 What is not there is passed over, and so is what cannot be read, as the CLI does it; and what is no file:
 a pipe would be waited for.
@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ._env import CONFIG_DIR
-from ._project_folders import config_folder
+from ._project_folders import config_folder, repository
+from ._project_key import project_key
 
 CREDENTIALS: Final = ".credentials.json"
 STATE: Final = ".claude.json"
@@ -37,21 +38,29 @@ def config_dir(env: Mapping[str, str], cwd: str) -> str:
     return config_folder(os.path.normpath(os.path.join(cwd, named)) if named else os.path.join(_home(env), ".claude"))
 
 
-def copy_config(env: Mapping[str, str], cwd: str, target: str, projects: Iterable[str] = ()) -> None:
-    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError.
-
-    `projects`: whose memory the turn may read and go on with.
-    """
+def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
+    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError."""
     source = config_dir(env, cwd)
     state = source if env.get(CONFIG_DIR) else _home(env)
     _copy(os.path.join(source, CREDENTIALS), target, _without_refresh)
     _copy(os.path.join(state, STATE), target, lambda data: data)
     for name in ("settings.json", "cowork_settings.json"):
         _copy(os.path.join(source, name), target, _without_plugins)
-    for name in (*_LINKED, *(os.path.join("projects", project, "memory") for project in projects)):
+    for name in _LINKED:
         if os.path.exists(os.path.join(source, name)):
-            os.makedirs(os.path.dirname(os.path.join(target, name)), 0o700, exist_ok=True)
             os.symlink(os.path.realpath(os.path.join(source, name)), os.path.join(target, name))
+
+
+def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
+    """Let the turn read and go on with the project's memory. Raises OSError for `target`."""
+    memory = os.path.join("projects", project_key(repository(cwd)), "memory")
+    source, link = os.path.join(config_dir(env, cwd), memory), os.path.join(target, memory)
+    try:
+        os.makedirs(source, 0o700, exist_ok=True)  # as the CLI does at the start of a session
+    except OSError:  # a disk that is read-only: then what is noted is lost with the turn
+        return
+    os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+    os.symlink(os.path.realpath(source), link)
 
 
 def _home(env: Mapping[str, str]) -> str:

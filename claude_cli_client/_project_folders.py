@@ -95,6 +95,37 @@ def is_of(folder: Folder, cwd: str | None) -> bool:
         return True
 
 
+def repository(directory: str) -> str:
+    """The top of the git repository around it, in a worktree that of the main one; without git itself.
+
+    There the CLI has the memory of a project (seen: also in a worktree, and without a git to ask; a
+    submodule has its own).
+    """
+    real = folder = os.path.realpath(directory)
+    while not os.path.exists(git := os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return real
+        folder = os.path.dirname(folder)
+    return _main_worktree(git) or folder
+
+
+def _main_worktree(git: str) -> str:
+    """Where this `.git` of a worktree leads to; "" for what is none."""
+    if not os.path.isfile(git):
+        return ""
+    try:
+        of_worktree = os.path.join(os.path.dirname(git), _line_of(git).removeprefix("gitdir: "))
+        common = os.path.realpath(os.path.join(of_worktree, _line_of(os.path.join(of_worktree, "commondir"))))
+    except (OSError, ValueError):  # of a submodule, which has no `commondir`; or nonsense
+        return ""
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else ""
+
+
+def _line_of(path: str) -> str:
+    with open(path, "rb") as file:
+        return os.fsdecode(file.read(65536)).strip("\n")
+
+
 def worktrees(directory: str) -> list[str]:
     """All worktrees of the git repository around this directory; none without git, or if it takes long."""
     import subprocess

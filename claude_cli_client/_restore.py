@@ -29,7 +29,7 @@ from . import _cleanup, _log
 from ._adopt import adopt, completed, has_gap, local_id, local_transcripts
 from ._chain import in_order
 from ._checks import is_uuid
-from ._config_copy import copy_config
+from ._config_copy import copy_config, link_memory
 from ._project_key import project_key
 from ._store_calls import rows, subpaths
 from ._sync import Deadline, get
@@ -140,7 +140,8 @@ class Restore:
                     raise
                 raise self._error(f"gave a session that cannot be laid out: {error}") from error
         if not isolated:
-            copy_config(env, cwd, folder, [self._project])
+            copy_config(env, cwd, folder)
+            link_memory(env, cwd, folder)
 
     # --- on the thread of its own
 

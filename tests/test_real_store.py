@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -231,6 +232,24 @@ def test_the_users_memory_goes_along(cli: RealCLI):
     assert "heron-skill" in str(body.body)
     client.ask("/heron-command")
     assert "grey heron" in cli.api.last().user
+
+
+@pytest.mark.parametrize("place", ["top", "below"])
+def test_the_memory_of_a_repository_goes_along(cli: RealCLI, place):
+    """The CLI has it under the repository's top, and what a resumed turn notes there stays."""
+    (cli.cwd / ".git").mkdir()
+    cwd = cli.cwd if place == "top" else cli.cwd / "below"
+    cwd.mkdir(exist_ok=True)
+    client = cli.client(store=Recorder(), cwd=cwd)
+    first = client.ask("hi")
+    (named,) = set(re.findall(r"\S+/memory/", cli.api.last().system))
+    memory = Path(named.strip("`."))
+    assert memory == cli.config_dir / "projects" / project_key(str(cli.cwd)) / "memory"
+    (memory / "MEMORY.md").write_text("- the heron is blue")
+    client.ask(f"note it {bash(f'echo grey > $CLAUDE_CONFIG_DIR/projects/{memory.parent.name}/memory/more.md')}",
+               resume=first.session_id, allowed_tools=["Bash"])  # fmt: skip
+    assert "the heron is blue" in str(cli.api.last().body)
+    assert (memory / "more.md").read_text() == "grey\n"
 
 
 def test_isolated_sessions_can_be_resumed(cli: RealCLI):

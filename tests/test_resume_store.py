@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import stat
+import subprocess
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -304,7 +306,9 @@ def test_memory_agents_commands_and_skills(look, store, home):
     fill(home / ".claude", {"CLAUDE.md": "Be brief."})
     fill(home / ".claude" / "agents", {"a.md": "x"})
     seen = look(store)
-    assert seen.links == {name: str(home / ".claude" / name) for name in ("CLAUDE.md", "agents")}
+    assert {name: seen.links[name] for name in ("CLAUDE.md", "agents")} == {
+        name: str(home / ".claude" / name) for name in ("CLAUDE.md", "agents")
+    }
     assert (home / ".claude" / "agents" / "a.md").read_text() == "x"
 
 
@@ -605,11 +609,54 @@ def test_the_only_copy_stays(writer, home, work, tmp, monkeypatch):
     assert [p for p in kept.rglob("*") if p.is_file()] == [path]
 
 
-def test_the_projects_memory(look, store, work, home):
-    """Linked, so that the turn sees what was noted since, and what it notes itself is not lost."""
-    memory = home / ".claude" / "projects" / key_in(work).project_key / "memory"
-    memory.mkdir(parents=True)
-    assert look(store).links["memory"] == str(memory)
+def memory_of(home, folder):
+    return home / ".claude" / "projects" / project_key(str(folder.resolve())) / "memory"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_projects_memory(look, store, work, home, is_there):
+    """Linked, so that the turn sees what was noted since; and made, so that what it notes is not lost."""
+    if is_there:
+        memory_of(home, work).mkdir(parents=True)
+    assert look(store).links["memory"] == str(memory_of(home, work))
+    assert memory_of(home, work).is_dir()
+
+
+def git(*words, cwd):
+    subprocess.run(["git", *words], cwd=cwd, check=True, capture_output=True, env={**os.environ, "HOME": "/", **GIT})
+
+
+GIT = {f"GIT_{who}_{what}": "x@y" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize("place", ["below the top", "a worktree", "a folder in a worktree"])
+def test_the_memory_of_a_repository(look, store, work, home, place):
+    """All of its folders and worktrees have that of the main one's top."""
+    top = work.parent / "repository"
+    top.mkdir()
+    git("init", "-q", cwd=top)
+    git("commit", "-q", "--allow-empty", "-m", "x", cwd=top)
+    git("worktree", "add", "-q", "../tree", cwd=top)
+    tree = work.parent / "tree"
+    folder = {"below the top": top / "a", "a worktree": tree, "a folder in a worktree": tree / "a"}[place]
+    folder.mkdir(parents=True, exist_ok=True)
+    store.put(key_in(folder), entry(1))
+    assert look(store, cwd=folder).links["memory"] == str(memory_of(home, top))
+
+
+@pytest.mark.parametrize("content", ["gitdir: nowhere", "", "\0", "gitdir: ."])
+def test_what_looks_like_a_repository(look, store, work, home, content):
+    """A `.git` that leads nowhere (or is a submodule's) marks the top of its own."""
+    (work / ".git").write_text(content)
+    assert look(store).links["memory"] == str(memory_of(home, work))
+
+
+def test_a_memory_that_cannot_be_made(look, store, work, home):
+    """The turn runs without it."""
+    (home / ".claude").mkdir()
+    (home / ".claude" / "projects").write_text("no folder")
+    assert "memory" not in look(store).links
 
 
 def test_no_memory_in_an_isolated_turn(look, store, work, home):
