@@ -186,6 +186,12 @@ STORE_CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
 )
 
 
+FORGETS: Final = (
+    "with isolated=True, and neither config_dir= nor a client with a store, each turn has a configuration folder of "
+    "its own that goes with it, and its session too"
+)
+
+
 def _check_store(options: Mapping[str, Any], storing: Any) -> None:
     """What does not go together with a store, or with this one. Raises ValueError."""
     for conflict, message in STORE_CONFLICTS:
@@ -203,6 +209,8 @@ def merge_with(storing: Any, defaults: Mapping[str, Any], call: Mapping[str, Any
     merged = merge(defaults, call)
     if storing is not None:
         _check_store(merged, storing)
+    elif needs_temporary_config(merged) and _continues(merged):
+        raise ValueError(f"{FORGETS}, so there is none to go on with")
     return merged
 
 

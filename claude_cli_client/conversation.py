@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from . import _fork, _log
 from ._channel import Channel
-from ._checks import is_uuid
+from ._merge import FORGETS, needs_temporary_config
 from .errors import ConcurrencyError, StaleSessionError
 from .events import RESULT, Event
 from .run import Run, answer_of
@@ -69,7 +69,7 @@ class Conversation:
         self.restarts = 0
         """How often a session that did not exist any more was begun anew (see `restart_stale`)."""
         client.with_options(**cast("Any", self._turn_options()))  # a wrong option is told here
-        _demand_that_it_is_kept({**client._defaults, **self._options})
+        self._demand_that_it_is_kept({})
 
     @classmethod
     def from_dict(
@@ -125,13 +125,21 @@ class Conversation:
     def _start(self, prompt: Any, options: Mapping[str, Any]) -> Run:
         if "resume" in options:
             raise TypeError("a turn takes no resume: its conversation has a session; make another one for that")
-        _demand_that_it_is_kept(options)
+        self._demand_that_it_is_kept(options)
         if self._kept_cwd and options.get("cwd") is None and not os.path.isdir(self._kept_cwd):
             raise ValueError(f"no directory here, from what was kept: {self._kept_cwd!r}; give cwd= to go on elsewhere")
         self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
         run = self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
         self._last = run._channel
         return run
+
+    def _demand_that_it_is_kept(self, options: Mapping[str, Any]) -> None:
+        """Raises ValueError where a turn with these options leaves no session to go on with."""
+        chosen = {**self._client._defaults, **self._options, **options}
+        if chosen.get("persist_session") is False:
+            raise ValueError("with persist_session=False there is no session that a conversation could go on with")
+        if self._client._storing is None and needs_temporary_config(chosen):
+            raise ValueError(f"{FORGETS}, so a conversation could not go on")
 
     def _turn_options(self) -> dict[str, Any]:
         if not self._session_id:
@@ -206,15 +214,10 @@ def _remembered(resume: Any) -> tuple[str, str]:
         return resume or "", ""
     if not isinstance(resume, Mapping):
         raise ValueError(f"resume must be a session's id or title, or what to_dict() gave, not {resume!r}")
-    session_id, cwd = (resume.get(name) or "" for name in _FIELDS)
-    if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or (session_id and not is_uuid(session_id)):
+    session_id, cwd = (resume.get(name) or "" for name in _FIELDS)  # an id, or the title that it was begun with
+    if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or not isinstance(session_id, str):
         raise ValueError(f"this is not what Conversation.to_dict() gave: {dict(resume)!r}")
     return session_id, cwd
-
-
-def _demand_that_it_is_kept(options: Mapping[str, Any]) -> None:
-    if options.get("persist_session") is False:
-        raise ValueError("with persist_session=False there is no session that a conversation could go on with")
 
 
 def _is_stale(run: Run) -> bool:

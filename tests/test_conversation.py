@@ -17,6 +17,7 @@ from claude_cli_client import (
     CLINotFoundError,
     ConcurrencyError,
     Conversation,
+    MemoryStore,
     ProcessError,
     SessionKey,
     StaleSessionError,
@@ -438,6 +439,35 @@ def test_to_dict_and_back(play, tmp_path):
     assert {call.cwd for call in fake.calls} == {str(tmp_path)}
 
 
+def test_to_dict_of_a_title(play):
+    """Before the first turn that is all that is known; what looks like a flag is refused there, too."""
+    fake = play(*ANSWER)
+    kept = chat(fake, "My title").to_dict()
+    chat(fake, kept).ask("one")
+    assert resumed(fake) == ["My title"]
+    with pytest.raises(ValueError, match="begin with a dash"):
+        chat(fake, {"session_id": "--help"})
+
+
+@pytest.mark.parametrize("where", ["client", "conversation", "turn"])
+def test_a_conversation_whose_turns_forget(play, tmp_path, where):
+    """Isolated turns have a configuration each: refused, unless that is a folder of the user's or there is a store."""
+    fake = play(*ANSWER)
+
+    def go(client_options, options):
+        at = {place: options if place == where else {} for place in ("client", "conversation", "turn")}
+        client = Client(cli_path=fake.path, **client_options, **at["client"])
+        return client.conversation(**at["conversation"]).ask("one", **at["turn"])
+
+    with pytest.raises(ValueError, match="isolated=True"):
+        go({}, {"isolated": True})
+    assert fake.calls == []
+    go({"config_dir": tmp_path}, {"isolated": True})
+    go({"store": MemoryStore()}, {"isolated": True})
+    with pytest.raises(ValueError, match="none to go on with"):
+        Client(cli_path=fake.path).ask("p", resume=OTHER, isolated=True)
+
+
 def test_a_conversation_that_has_not_begun(play, tmp_path):
     """Has a folder and no session."""
     conversation = Client().conversation(cwd=tmp_path)
@@ -469,12 +499,12 @@ def test_json_that_was_not_read():
 @pytest.mark.parametrize(
     "wrong",
     [
-        7, ["x"], {"session": OTHER}, {"session_id": "--help"}, {"session_id": "a title"}, {"session_id": 7},
+        7, ["x"], {"session": OTHER}, {"session_id": 7}, {"session_id": ["x"]},
         {"session_id": OTHER, "cwd": 7}, {"session_id": OTHER, "model": "x"},
     ],
 )  # fmt: skip
 def test_what_is_no_such_dict(wrong):
-    """A dict may come from outside: an id must be a UUID, and nothing else may be in it."""
+    """A dict may come from outside: two texts, and nothing else may be in it."""
     with pytest.raises(ValueError, match="to_dict"):
         Client().conversation(wrong)
 
