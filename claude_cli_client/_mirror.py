@@ -37,6 +37,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup
+from ._store_calls import words_of
 from ._sync import WakeUp
 from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, must_be_store, optional
@@ -338,11 +339,7 @@ def _empty(items: queue.SimpleQueue[Any]) -> None:
 
 
 def _fault(error: BaseException) -> _Fault:
-    try:
-        words = str(error)
-    except BaseException:  # noqa: BLE001 - an exception of a store may be broken, too
-        words = ""
-    return _Fault(type(error).__name__, words[:2000])
+    return _Fault(type(error).__name__, words_of(error)[:2000])
 
 
 def _event(loss: _Loss, path: str, *, waiting: bool = False) -> Event:

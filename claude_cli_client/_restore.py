@@ -31,7 +31,7 @@ from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config, link_memory
 from ._project_key import project_key
-from ._store_calls import rows, subpaths
+from ._store_calls import rows, subpaths, words_of
 from ._sync import Deadline, get
 from ._transcript_file import line_of
 from ._transcript_key import METADATA, SUFFIX, file_of
@@ -105,7 +105,7 @@ class Restore:
         if isinstance(answer, StoreError):
             raise answer
         if isinstance(answer, BaseException):
-            raise self._error(f"failed: {type(answer).__name__}: {answer}") from answer
+            raise self._error(f"failed: {type(answer).__name__}: {words_of(answer)}") from answer
         if self._gap:
             _log.warning("%s", _PART_ONLY)
         if answer is not None:

@@ -33,8 +33,16 @@ def ask(store: Any, name: str, key: Sequence[str | None], *arguments: Any, read:
     except StoreError:  # says it already, and whether a retry may help
         raise
     except Exception as error:
-        message = f"the session store failed in {name}(): {type(error).__name__}: {error}"
+        message = f"the session store failed in {name}(): {type(error).__name__}: {words_of(error)}"
         raise StoreError(message, key=tuple(key)) from error
+
+
+def words_of(error: BaseException) -> str:
+    """What a store's exception says. It is somebody else's code, and may be broken, too."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - what matters is the error that could not be said
+        return "it does not say what"
 
 
 def rows(store: Any, name: str, project: str | None) -> list[Row]:

@@ -684,9 +684,9 @@ def test_the_store_is_called_in_the_caller_s_context(play, config):
 def test_the_consumer_s_limit_is_not_the_store_s(play, config, blocked):
     """`max_buffered_bytes` is about events; nothing is lost to a store because few of them may wait."""
     store = Broken(blocked)
-    frames = [mirror(config, n, more="x" * 600) for n in range(6)]
+    frames = [mirror(config, n, more="x" * 30_000) for n in range(6)]
     fake = play(init(), *frames, result("x"))
-    run = Client(cli_path=fake.path, store=store, config_dir=config, max_buffered_bytes=1000).run("p")
+    run = Client(cli_path=fake.path, store=store, config_dir=config, max_buffered_bytes=20_000).run("p")
     assert blocked.entered.wait(DEADLINE)
     blocked.released.set()
     assert errors(run) == []

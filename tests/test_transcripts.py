@@ -1118,6 +1118,28 @@ def test_a_store_that_fails(stored, name):
     assert caught.value.key == (() if name in ("list_sessions", "list_summaries") else stored.key(PARALLEL))
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def test_an_error_of_a_store_that_cannot_be_said(stored):
+    """It is a StoreError all the same, when a session is read and when a turn is to go on with it."""
+    error, fake_key = Mute(), stored.key(MISSING)
+
+    def fail(*arguments):
+        raise error
+
+    stored.store.load = fail
+    for call in (
+        lambda: client.get_messages(MISSING, stored.directory, **stored.where),
+        lambda: client.Client(cli_path="/bin/true", store=stored.store).run("p", resume=MISSING, cwd=stored.directory),
+    ):
+        with pytest.raises(StoreError, match="Mute: it does not say what") as caught:
+            call()
+        assert (caught.value.__cause__, caught.value.key) == (error, fake_key)
+
+
 @pytest.mark.parametrize("name", ["load", "list_sessions", "list_summaries", "list_subkeys"])
 def test_a_store_that_fails_while_it_is_read(stored, name):
     """The same where the answer is a generator, which runs only then."""
