@@ -273,9 +273,13 @@ class Channel:
         mirror.finish(STORE_GRACE, lambda: self.hurry(stopping))
         if mirror.lost:
             self.folder.keep()
-        self.remarks += mirror.remarks()
+        self.remarks += mirror.remarks(self.folder.stays)
         restored = self.launch.restore.report() if self.launch.restore is not None else []
         return [*restored, *mirror.report(self.folder.stays)]
+
+    def newly_lost(self) -> int:
+        """Entries that the store did not take, since this was asked last. By the reader."""
+        return 0 if self.mirror is None else self.mirror.newly_lost()
 
     def hurry(self, stopping: bool) -> float | None:
         """The seconds that a store is granted when somebody wants to leave; None: nobody does."""

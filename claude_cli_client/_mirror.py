@@ -49,6 +49,7 @@ APPEND_LIMIT: Final = 60.0  # seconds for one call of `append`
 FLUSH_ENTRIES: Final = 500  # more than this, or
 FLUSH_BYTES: Final = 1 << 20  # more than this is not kept until the next result
 MAX_BACKLOG: Final = 64 << 20  # bytes of lines; decoded they take some times as much
+LOGGED_WORDS: Final = 200  # characters of an exception's first line
 
 
 class Storing(NamedTuple):
@@ -70,6 +71,9 @@ def storing(store: Any, flush: str) -> Storing:
 class _Fault(NamedTuple):
     kind: str  # the exception's class
     words: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}" if self.words else self.kind
 
 
 _NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projects has no key")
@@ -140,6 +144,8 @@ class Mirror:
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._losses: dict[SessionKey, _Loss] = {}  # since the last report
+        self._all_losses: dict[SessionKey, _Loss] = {}
+        self._counted = 0  # of `lost`: those that somebody else has counted
         self.lost = 0  # entries, in all
         self.unreadable = 0  # frames of another shape
 
@@ -241,11 +247,20 @@ class Mirror:
         if self._worker is not None and not stuck:
             self._worker.join(1.0)  # it has only to return
 
-    def remarks(self) -> list[str]:
-        """What there is to log at the end: no content, no path, no words of the store."""
+    def newly_lost(self) -> int:
+        """Entries that were lost since this was asked last."""
+        lost, self._counted = self.lost - self._counted, self.lost
+        return lost
+
+    def remarks(self, where: Callable[[str], str]) -> list[str]:
+        """What there is to log at the end, one for each file: what the events say, for those who see none.
+
+        No content: of a store's exception, which may quote what it could not store, only the first line.
+        """
         remarks = []
-        if self.lost:
-            remarks.append(f"{self.lost} entries of transcripts were not stored")
+        for loss in self._all_losses.values():
+            words = (loss.fault.words.splitlines() or [""])[0][:LOGGED_WORDS]
+            remarks.append(_sentence(loss, loss.fault._replace(words=words), where(loss.path)))
         if self.unreadable:
             remarks.append(f"{self.unreadable} frames of the mirror were of an unknown shape")
         return remarks
@@ -280,9 +295,10 @@ class Mirror:
                 self._lose(batch, len(batch.entries), outcome[0])
 
     def _lose(self, batch: _Batch, count: int, fault: _Fault) -> None:
-        loss = self._losses.setdefault(batch.key, _Loss(batch))
-        loss.count += count
-        loss.fault = fault
+        for losses in (self._losses, self._all_losses):
+            loss = losses.setdefault(batch.key, _Loss(batch))
+            loss.count += count
+            loss.fault = fault
         self.lost += count
 
     def _begin(self) -> None:
@@ -343,24 +359,22 @@ def _fault(error: BaseException) -> _Fault:
 
 
 def _event(loss: _Loss, path: str, *, waiting: bool = False) -> Event:
-    key, fault = loss.key, loss.fault
-    words = f"{fault.kind}: {fault.words}" if fault.words else fault.kind
-    line = {
-        "type": MIRROR_ERROR,
-        **key._asdict(),
-        "entries": loss.count,
-        "waiting": waiting,
-        "path": path,
-        "error": words,
-    }
-    state = "not stored yet" if waiting else "not stored"
-    return make(
-        {
-            "type": MIRROR_ERROR,
-            "session_id": key.session_id,
-            "text": f"{loss.count} entries of a transcript are {state} ({words}); the local copy is {path}",
-            "error": fault.kind,
-            "errors": (words,),
-            "_line": json.dumps(line).encode(),
-        }
-    )
+    text = _sentence(loss, loss.fault, path, " yet" if waiting else "")
+    return mirror_error(loss.key, text, str(loss.fault), loss.fault.kind, loss.count, waiting, path)
+
+
+def _sentence(loss: _Loss, fault: _Fault, path: str, yet: str = "") -> str:
+    names = zip(("project", "session", "subpath"), loss.key, strict=True)
+    whose = ", ".join(f"{name} {part}" for name, part in names if part and loss.key.session_id)
+    copy = f"the local copy is {path}" if path else "no local copy is left"
+    return f"{loss.count} entries of a transcript are not stored{yet} ({fault}); {whose or 'no key'}; {copy}"
+
+
+def mirror_error(
+    key: SessionKey, text: str, words: str, kind: str = "", entries: int = 0, waiting: bool = False, path: str = ""
+) -> Event:
+    """The event: `text` for people, the rest for programs."""
+    known = {**key._asdict(), "entries": entries, "waiting": waiting, "path": path, "error": words}
+    line = json.dumps({"type": MIRROR_ERROR, **known}).encode()
+    fields = {"session_id": key.session_id, "text": text, "error": kind, "errors": (words,)}
+    return make({"type": MIRROR_ERROR, **fields, "_line": line})

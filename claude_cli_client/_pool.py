@@ -74,6 +74,7 @@ class Pool:
         self._cancelled = 0
         self._failures: dict[str, int] = {}
         self._sums: dict[str, float] = {}
+        self._not_stored = 0
 
     # --- slots
 
@@ -155,6 +156,7 @@ class Pool:
         """A run is over (None: it never started). On its reader's thread, once."""
         try:
             self._running.discard(channel)
+            self.count_lost(channel)
             if terminal is not None and channel.is_turn:
                 self.count(terminal, channel.error(terminal))
         finally:
@@ -172,14 +174,18 @@ class Pool:
                 self._sums[name] = self._sums.get(name, 0) + (getattr(terminal, name) or 0)
             self._sums["unknown_cost"] = self._sums.get("unknown_cost", 0) + (terminal.cost_usd is None)
 
+    def count_lost(self, channel: Channel) -> None:
+        """Add what the store did not take. Of a session after each turn, and at its end."""
+        with self._lock:
+            self._not_stored += channel.newly_lost()
+
     def totals(self) -> Totals:
         from .totals import Totals
 
         with self._lock:
             sums: dict[str, Any] = dict(self._sums)
-            return Totals(
-                turns=self._turns, cancelled=self._cancelled, failures=dict(self._failures), **sums
-            )
+            counts = {"turns": self._turns, "cancelled": self._cancelled, "not_stored": self._not_stored}
+            return Totals(failures=dict(self._failures), **counts, **sums)
 
     def close(self, timeout: float) -> None:
         """Refuse what is new, wake those who wait, end the others; blocks at most `timeout` s."""

@@ -254,8 +254,13 @@ class Session:
         return None if terminal is None else self._channel.error(terminal)
 
     def _ended_turn(self) -> Any:
-        pool = self._pool
-        return lambda turn, terminal: pool.count(terminal, turn.error(terminal))
+        pool, channel = self._pool, self._channel
+
+        def ended(turn: Turn, terminal: Event) -> None:
+            pool.count_lost(channel)
+            pool.count(terminal, turn.error(terminal))
+
+        return ended
 
 
 class SessionEvents(Iterator[Event]):

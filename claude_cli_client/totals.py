@@ -13,7 +13,8 @@ class Totals(NamedTuple):
 
     `failures` counts by the name of the error class, cancelled turns among them. `cost_usd` and
     the tokens are sums over the turns that said what they cost; `unknown_cost` counts the others
-    (cancelled, killed, or resumed on an older CLI).
+    (cancelled, killed, or resumed on an older CLI). `not_stored` counts the entries of transcripts that
+    the client's store did not take; why is in the log, and in the `mirror_error` events of a run.
     """
 
     turns: int = 0
@@ -25,6 +26,7 @@ class Totals(NamedTuple):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
+    not_stored: int = 0
 
 
 class Capacity(NamedTuple):

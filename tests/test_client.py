@@ -166,7 +166,7 @@ def test_totals_add_up(play):
     """Turns, cost and tokens of those that said them; failures by class; cancelled ones of unknown cost."""
     scripts = [TURN, TURN, [init(), api_failure(429)], [init(), api_failure(401)], [exit_with(3)], [init(), hang()]]
     client = Client(cli_path=play(scripts=scripts).path)
-    assert client.totals == (0, {}, 0, 0.0, 0, 0, 0, 0, 0)
+    assert client.totals == (0, {}, 0, 0.0, 0, 0, 0, 0, 0, 0)
     client.ask("p")
     client.ask("p")
     for error in (RateLimitError, AuthenticationError, ProcessError):

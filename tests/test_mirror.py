@@ -294,7 +294,7 @@ def test_keys(play, tmp_path, file, key):
     "file", ["S.jsonl", "P/S/agent.jsonl", "P/S.json", "P/.jsonl", "../P/S.jsonl", "/elsewhere/projects/P/S.jsonl"]
 )
 def test_files_that_are_no_transcripts(play, tmp_path, caplog, file):
-    """No store has a key for them, so they are told as lost, with the path; the log does not name it."""
+    """No store has a key for them, so they are told as lost, with the path."""
     path = str(tmp_path / "projects" / file)
     store = Recorder()
     fake = play(init(), say({"type": "transcript_mirror", "filePath": path, "entries": [{"n": 1}]}), result("x"))
@@ -304,7 +304,8 @@ def test_files_that_are_no_transcripts(play, tmp_path, caplog, file):
     assert events[1].data["path"] == path
     assert store.batches == []
     (warning,) = until(lambda: warnings_of(caplog))
-    assert warning == "1 entries of transcripts were not stored"
+    assert warning.startswith("1 entries of a transcript are not stored (LookupError: ")
+    assert warning.endswith(f"; no key; the local copy is {path}")
 
 
 def test_hidden_frames_of_other_sorts(play, tmp_path):
@@ -426,7 +427,7 @@ def test_a_store_that_raises(play, config, impatient, error):
 
 
 def test_what_the_event_says(play, config, impatient, caplog):
-    """What failed, of which transcript, how much, and where the local copy is; the log gets no such thing."""
+    """What failed, of which transcript, how much, and where the local copy is; so does the log."""
     fake = play(init(), mirror(config, 1, 2), result("x"))
     store = Broken(fail(OSError("no route to 10.0.0.1")))
     (event,) = errors(Client(cli_path=fake.path, store=store, config_dir=config).run("p"))
@@ -439,9 +440,57 @@ def test_what_the_event_says(play, config, impatient, caplog):
     }  # fmt: skip
     assert all(part in str(event) for part in ("2 entries", "OSError", str(path)))
     assert not event.is_terminal
-    assert until(lambda: warnings_of(caplog)) == ["2 entries of transcripts were not stored"]
+    assert until(lambda: warnings_of(caplog)) == [event.text]
+    assert event.text == (
+        "2 entries of a transcript are not stored (OSError: no route to 10.0.0.1); "
+        f"project {PROJECT}, session {SESSION_ID}; the local copy is {path}"
+    )
     assert pickle.loads(pickle.dumps(event)) == event
     assert parse_line(event.raw)[0].type == MIRROR_ERROR
+
+
+def test_the_log_has_the_first_line_of_an_exception(play, config, impatient, caplog):
+    """The lines behind it may quote the entries; and a subagent's transcript is named."""
+    fake = play(init(), mirror(config, 1, file=AGENT_FILE), result("x"))
+    store = Broken(fail(OSError(f"{'x' * 300}\nDETAIL: the prompt")))
+    Client(cli_path=fake.path, store=store, config_dir=config).ask("p")
+    (warning,) = until(lambda: warnings_of(caplog))
+    assert f"(OSError: {'x' * 200});" in warning
+    assert f"subpath {AGENT.subpath}" in warning
+
+
+def test_the_log_has_one_line_for_each_file(play, config, impatient, caplog):
+    """With all of its entries, however many batches they came in."""
+    store = Broken(fail(OSError("no")))
+    fake = play(init(), mirror(config, 1), mirror(config, 2), mirror(config, 11, file=AGENT_FILE), result("x"))
+    Client(cli_path=fake.path, store=store, config_dir=config, store_flush="eager").ask("p")
+    counts = sorted(warning.partition(" ")[0] for warning in until(lambda: warnings_of(caplog)))
+    assert counts == ["1", "2"]
+
+
+def test_totals_count_what_was_not_stored(play, config, impatient):
+    """So that `ask`, which shows no events, leaves something to look at; of all runs of the client."""
+    store = Broken(fail(OSError("no"), times=3))
+    fake = play(init(), mirror(config, 1, 2), mirror(config, 11, file=AGENT_FILE), result("x"))
+    client = Client(cli_path=fake.path, store=store, config_dir=config)
+    assert client.totals.not_stored == 0
+    client.ask("p")
+    lost = client.totals.not_stored
+    assert lost in (1, 2)  # the file whose batch came first
+    assert lost + len(store.entries()) + len(store.entries(AGENT)) == 3
+    client.ask("p")
+    assert client.totals.not_stored == lost
+
+
+def test_totals_count_what_a_session_did_not_store(play, config, impatient):
+    """At the end of the turn already, and once."""
+    store = Broken(fail(OSError("no")))
+    fake = play(*expect_initialize(), turn(mirror(config, 1, 2), text("x")), read_stdin())
+    client = Client(cli_path=fake.path, store=store, config_dir=config)
+    with client.session() as session:
+        session.ask("p")
+        assert client.totals.not_stored == 2
+    assert client.totals.not_stored == 2
 
 
 def test_one_event_for_each_file(play, config, impatient):
