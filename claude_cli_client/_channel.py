@@ -223,6 +223,7 @@ class Channel:
             wants_schema=self.launch.wants_schema,
             resets_at=reducer.resets_at,
             blocked=reducer.blocked,
+            missing=self.launch.restore.missing if self.launch.restore is not None else "",
             limit=limit,
             now=time(),
         )

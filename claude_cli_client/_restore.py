@@ -26,21 +26,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup, _log
-from ._adopt import adopt, completed, has_gap, local_id, local_transcripts
+from ._adopt import _title, adopt, completed, has_gap, local_id, local_transcripts
 from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config, link_memory
+from ._mirror import mirror_error
 from ._project_key import project_key
 from ._store_calls import rows, subpaths, words_of
+from ._summary import session_info
 from ._sync import Deadline, get
 from ._transcript_file import line_of
 from ._transcript_key import METADATA, SUFFIX, file_of
 from .errors import StoreError
-from .events import MIRROR_ERROR, Event, make
+from .events import Event
 from .store import SessionKey, SessionStore, optional
 
 LOAD_LIMIT: Final = 60.0  # seconds
 _PART_ONLY: Final = "the store has only a part of this session, and what stands before it is not on this disk"
+# What a store may lack to find a session, and what that means for one that was not found.
+_UNLISTED: Final = {
+    "list_sessions": "so only project {} was looked in: give the cwd where the session began",
+    "list_summaries": "so a title is looked for on this disk only: give the session's id",
+}
 # What the disk says where two transcripts want one place, or one is too deep. All else is not the store's fault.
 _BAD_NAMES: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -72,6 +79,9 @@ class Restore:
         self._named = ""  # the id of a session of this disk that the command had by title, or as the latest
         self._is_left = False  # nobody waits for what the store thread does
         self.session_id = ""  # of what will be laid out
+        self._key = SessionKey("", "")  # the same in the store
+        self.missing = ""  # in words, that nobody has what is wanted: the CLI knows nothing of a store
+        self.is_sure = True  # of that
 
     def load(self, is_over: Callable[[], bool]) -> None:
         """Ask the store, and give it what only this disk has of the session.
@@ -106,11 +116,12 @@ class Restore:
             raise answer
         if isinstance(answer, BaseException):
             raise self._error(f"failed: {type(answer).__name__}: {words_of(answer)}") from answer
-        if self._gap:
-            _log.warning("%s", _PART_ONLY)
         if answer is not None:
             self._found = answer
             self.session_id = answer.session_id
+            self._key = answer.transcripts[0][0]
+        if self._gap:
+            _log.warning("session %s: %s", self.session_id, _PART_ONLY)
 
     def argv(self, argv: list[str]) -> list[str]:
         """The command with what was found: an id in the place of a title or of the latest one."""
@@ -124,8 +135,7 @@ class Restore:
         if not self._gap:
             return []
         self._gap = False
-        words = _PART_ONLY
-        return [make({"type": MIRROR_ERROR, "session_id": self.session_id, "text": words, "errors": (words,)})]
+        return [mirror_error(self._key, _PART_ONLY, _PART_ONLY)]
 
     def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
         """Fill the configuration folder, once. Raises `StoreError`, and `OSError` for what is this disk's fault."""
@@ -152,9 +162,10 @@ class Restore:
             answers.put(error)
 
     def _look(self) -> _Found | None:
-        if self._wanted is not None and not is_uuid(self._wanted):  # a title is looked for on this disk
-            self._wanted = self._config and local_id(self._wanted, self._cwd, self._config)
+        if self._wanted is not None and not is_uuid(self._wanted):
+            title, self._wanted = self._wanted, self._titled(self._wanted)
             if self._wanted is None:
+                self._note_missing(f"one session with the title {title!r}", "list_summaries")
                 return None
         found = self._stored()
         if found is not None and not has_gap(found.transcripts[0][1]):
@@ -174,11 +185,32 @@ class Restore:
                 self._asked = local[-1][0]
                 adopt(self._store, local, lambda: self._is_left)
                 self._named = local[-1][0].session_id  # what the store has now, and no other one
+            elif wanted:
+                self._note_missing(f"session {wanted}", "list_sessions")
             return None  # the CLI has it where it is
         whole, lacking = completed(found.transcripts, local)
         adopt(self._store, lacking, lambda: self._is_left)
         self._gap = has_gap(whole[0][1])
         return _Found(found.session_id, whole)
+
+    def _note_missing(self, what: str, needed: str) -> None:
+        """`needed`: the method by which the store would have been looked through."""
+        store = f"the store ({type(self._store).__name__})"
+        nowhere = f"neither {store} nor this disk has" if self._config is not None else f"{store} does not have"
+        self.is_sure = optional(self._store, needed) is not None
+        why = f"the store has no {needed}, {_UNLISTED[needed].format(self._project)}"
+        self.missing = f"{nowhere} {what}; {'start anew without resume=' if self.is_sure else why}"
+
+    def _titled(self, title: str) -> str | None:
+        """The id of the one session of the project that has this title: in the store's list, else on this disk."""
+        if optional(self._store, "list_summaries") is not None:
+            self._asked = (self._project,)
+            listed = rows(self._store, "list_summaries", self._project)
+            infos = [session_info(row.summary, row.key.session_id, row.mtime) for row in listed]
+            named = {info.session_id for info in infos if info and _title(info.custom_title) == _title(title)}
+            if len(named) == 1:
+                return named.pop()
+        return self._config and local_id(title, self._cwd, self._config)
 
     def _stored(self) -> _Found | None:
         for project, session in self._candidates():

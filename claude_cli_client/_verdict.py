@@ -33,6 +33,7 @@ class Facts:
     wants_schema: bool = False
     resets_at: float | None = None
     blocked: bool = False  # a hook refused the prompt
+    missing: str = ""  # where a session was looked for, and not found, before the CLI was asked
     limit: float = 0.0  # of ours, when one ended the turn
     now: float = 0.0  # epoch seconds, for `retry_after`
 
@@ -207,7 +208,7 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
         sentence = _SENTENCES[error] + (f": {turn.said}" if turn.event.errors else "")
     else:
         sentence = turn.said or f"the CLI reported {turn.subtype or 'an error'} without a word of why"
-    remedy = _REMEDIES.get(error)
+    remedy = (turn.facts.missing if error is e.StaleSessionError else "") or _REMEDIES.get(error)
     return f"{sentence.rstrip('. ')}; {remedy}" if remedy else sentence
 
 

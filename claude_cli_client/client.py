@@ -249,7 +249,8 @@ class Client:
         """A conversation with a process for each turn: it carries the session's id along.
 
         `resume`: a session's id or title, or what `Conversation.to_dict` gave. Starts nothing.
-        With `restart_stale` a session that does not exist any more is begun anew, without history.
+        With `restart_stale` a session that does not exist any more is begun anew, without history (not
+        where that is not sure: a store without `list_sessions` may have it in another project).
         Raises `TypeError`, `ValueError`.
         """
         from .conversation import Conversation

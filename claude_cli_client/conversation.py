@@ -221,10 +221,15 @@ def _remembered(resume: Any) -> tuple[str, str]:
 
 
 def _is_stale(run: Run) -> bool:
-    """Wait for the first event, and put it back. A session that does not exist brings no other one."""
+    """Wait for the first event, and put it back. A session that does not exist brings no other one.
+
+    One that a store without lists may well have, in another project, is none.
+    """
     first = next(run)
     run._unread(first)
-    return first.is_terminal and isinstance(run.error(), StaleSessionError)
+    restore = run._channel.launch.restore
+    is_sure = restore is None or restore.is_sure
+    return first.is_terminal and is_sure and isinstance(run.error(), StaleSessionError)
 
 
 def _is_kept(channel: Channel | Turn) -> bool:

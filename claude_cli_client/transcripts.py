@@ -147,7 +147,10 @@ def rename_session(
     config_dir: AnyPath | None = None,
     store: SessionStore | None = None,
 ) -> None:
-    """Give a session a title. It is listed under it, and the CLI resumes it by it."""
+    """Give a session a title. It is listed under it, and the CLI resumes it by it, in its directory.
+
+    From a store only if the store has `list_summaries`: else a title is looked for on this disk.
+    """
     uuid("session_id", session_id)
     title = _told("title", title)
     entry = {"type": "custom-title", "customTitle": title, "sessionId": session_id}

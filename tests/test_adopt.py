@@ -171,6 +171,15 @@ def test_what_nobody_has_is_told(resume, key, caplog):
     assert "only a part" in caplog.text
 
 
+def test_the_event_of_what_nobody_has(resume, key):
+    """It names the session as the events of the mirror do; no entry was lost, and no file is left."""
+    store = Recorder()
+    store.put(key, said(3))
+    data = next(event.data for event in resume(store)[0] if event.type == "mirror_error")
+    assert SessionKey(data["project_key"], data["session_id"], data["subpath"]) == key
+    assert (data["entries"], data["waiting"], data["path"]) == (0, False, "")
+
+
 def test_what_nobody_has_is_told_in_a_session(play, work, config, key):
     """With its first turn, and once."""
     store = Recorder()

@@ -341,6 +341,22 @@ def test_a_stale_session_is_begun_anew_if_asked_for(play, way, caplog):
     assert OTHER not in caplog.text
 
 
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_stale_session_that_a_store_may_have(play, tmp_path, lists):
+    """A store that lists no sessions may have it in another project: then its history is not dropped."""
+    fake = play(scripts=[GONE, ANSWER])
+    store = Recorder()
+    if not lists:
+        store.list_sessions = None
+    conversation = Client(cli_path=fake.path, store=store).conversation(OTHER, cwd=tmp_path, restart_stale=True)
+    if lists:
+        assert conversation.ask("one").result == "yes"
+    else:
+        with pytest.raises(StaleSessionError, match="give the cwd"):
+            conversation.ask("one")
+    assert conversation.restarts == int(lists)
+
+
 def test_a_restart_does_not_repeat_itself(play):
     """A new session that is called stale is an error, and no loop."""
     fake = play(*GONE)

@@ -18,7 +18,17 @@ import pytest
 from mirror_stores import Blocked, Broken, Recorder, entry, fail, lines
 from waiting import Background, until
 
-from claude_cli_client import Client, ClientClosedError, SessionKey, StartError, StoreError, _mirror, _restore
+from claude_cli_client import (
+    Client,
+    ClientClosedError,
+    MemoryStore,
+    SessionKey,
+    StaleSessionError,
+    StartError,
+    StoreError,
+    _mirror,
+    _restore,
+)
 from claude_cli_client._config_copy import copy_config
 from claude_cli_client._project_key import project_key
 from claude_cli_client._restore import Restore
@@ -68,6 +78,16 @@ def store(work):
     store = Recorder()
     store.put(key_in(work), entry(1), entry(2))
     return store
+
+
+class Few:
+    """A store that can do no more than it must."""
+
+    def append(self, key, entries):
+        pass
+
+    def load(self, key):
+        return None
 
 
 class Seen:
@@ -205,6 +225,50 @@ def test_a_title_is_no_key(look, store):
     """The store is not asked for it."""
     look(store, resume="../../etc")
     assert store.asked == []
+
+
+def titled(store, folder: Path, session: str, title: str) -> None:
+    said = {"type": "user", "uuid": session, "message": {"role": "user", "content": "hello"}}
+    store.append(key_in(folder, session), [said, {"type": "custom-title", "customTitle": title, "sessionId": session}])
+
+
+def test_a_title_in_the_store(look, work, tmp_path):
+    """Of a session of this project, by the store's summaries; compared as the CLI does."""
+    store = MemoryStore()
+    titled(store, work, SESSION_ID, "My title")
+    titled(store, tmp_path, OTHER, "My title")
+    seen = look(store, resume="my TITLE ")
+    assert f"--resume={SESSION_ID}" in seen.argv
+    assert len(seen.files) == 1
+
+
+def test_a_title_that_two_sessions_have(look, work):
+    """The store does not choose: the CLI is asked as without a store."""
+    store = MemoryStore()
+    titled(store, work, SESSION_ID, "My title")
+    titled(store, work, OTHER, "My title")
+    assert "--resume=My title" in look(store, resume="My title").argv
+
+
+NOBODY = "No conversation found with session ID: "
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        (MemoryStore, {}, rf"{OTHER}; neither the store \(MemoryStore\) nor this disk has session {OTHER}; start"),
+        (MemoryStore, {"isolated": True}, rf"; the store \(MemoryStore\) does not have session {OTHER}"),
+        (MemoryStore, {"resume": "T"}, r"nor this disk has one session with the title 'T'; start"),
+        (Few, {}, "has no list_sessions, so only project -.*-work was looked in: give the cwd"),
+        (Few, {"resume": "T"}, "has no list_summaries, so a title is looked for on this disk only: give the"),
+    ],
+)
+def test_a_session_that_nobody_has(play, work, kind, options, says):
+    """The error says where it was looked for, and what was in the way of more."""
+    fake = play(result("", subtype="error_during_execution", is_error=True, errors=[NOBODY + OTHER]))
+    client = Client(cli_path=fake.path, store=kind(), cwd=work)
+    with pytest.raises(StaleSessionError, match=says):
+        client.ask("p", **{"resume": OTHER, **options})
 
 
 def test_without_resume_nothing_is_loaded(look, store):
