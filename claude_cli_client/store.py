@@ -53,28 +53,41 @@ __all__ = [
 
 
 class SessionKey(NamedTuple):
-    """One transcript. A tuple, so it may be a key of a dict or a row of a table."""
+    """One transcript. A tuple, so it may be a key of a dict or a row of a table.
 
-    project_key: str  # the name of the project's folder
+    `project_key`: the name of the project's folder. `session_id`: a UUID, as text. `subpath`: None for
+    the session's own, else that of another one of it, for example "subagents/agent-a75".
+    """
+
+    project_key: str
     session_id: str
-    subpath: str | None = None  # None: the session's own; else for example "subagents/agent-a75"
+    subpath: str | None = None
 
 
 class _Row(TypedDict):
     session_id: str
-    mtime: int  # milliseconds since 1970: when the main transcript last grew, and nothing else
+    mtime: int
 
 
 class StoredSession(_Row, total=False):
-    """One row of `ListingStore.list_sessions`."""
+    """One row of `ListingStore.list_sessions`: a dict.
 
-    project_key: str  # needed where all projects are listed
+    `session_id`: as in its key. `mtime`: milliseconds since 1970, a whole number: when the main
+    transcript last grew, and nothing else. `project_key`: as in its key; may be left out where the
+    sessions of one project are listed.
+    """
+
+    project_key: str
 
 
 class StoredSummary(StoredSession):
-    """One row of `ListingStore.list_summaries`. Its `mtime` is of the same clock."""
+    """One row of `ListingStore.list_summaries`: a dict.
 
-    summary: dict[str, Any]  # what `summarize` made of all entries: opaque
+    `session_id`, `mtime` (milliseconds since 1970, of the same clock) and `project_key` as in
+    `StoredSession`. `summary`: what `summarize` made of all entries of the main transcript, as it is.
+    """
+
+    summary: dict[str, Any]
 
 
 class SessionStore(Protocol):
