@@ -130,17 +130,35 @@ _LATER = {
     "tool": "mcp",
     "unattended": "_unattended",
 }
+# The public modules, which can be had as attributes without an import of their own: what users read about.
+_MODULES = (
+    "callbacks", "client", "conversation", "discovery", "errors", "events", "mcp", "options", "run", "session",
+    "store", "testing", "totals", "transcripts",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _LATER:
+        # With its name and without the module: else tracebacks add a suggestion of their own.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_meant(name)}", name=name)
     value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     globals()[name] = value
     return value
 
 
+def _meant(name: str) -> str:
+    """The nearest public name, in words. Not for what the import system and others look for."""
+    if name.startswith("_"):
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(name, [*__all__, *_MODULES], 1, 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

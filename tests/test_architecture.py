@@ -70,6 +70,8 @@ fork_session get_messages get_session get_subagent_messages is_stale_session lis
 rename_session replay tag_session tool unattended
 """
 EXPORTS = _EXPORTS.split()
+# Every module without an underscore.
+PUBLIC_MODULES = [name for name in MODULES if not name.startswith("_")]
 
 
 class Import(typing.NamedTuple):
@@ -241,10 +243,26 @@ def test_every_export_exists(name):
     assert name in dir(claude_cli_client)
 
 
-def test_no_other_names():
-    """A wrong name is an AttributeError, as in any module."""
-    with pytest.raises(AttributeError, match="Clientt"):
-        claude_cli_client.Clientt  # noqa: B018 - the look-up is the test
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_modules_are_attributes(name):
+    """Also where nobody has imported them, and `dir` lists them."""
+    code = f"import claude_cli_client as c; assert {name!r} in dir(c) and c.{name}.__name__.endswith('.{name}')"
+    subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Clientt", "'Clientt'; did you mean Client[?]$"),
+        ("transcript", "did you mean transcripts[?]$"),
+        ("anything_else", "'anything_else'$"),
+        ("_Client", "'_Client'$"),
+    ],
+)
+def test_no_other_names(name, says):
+    """A wrong name is an AttributeError, as in any module, which tells the nearest public one."""
+    with pytest.raises(AttributeError, match=says):
+        getattr(claude_cli_client, name)
 
 
 def test_star_import():
