@@ -25,6 +25,10 @@ from .store import SessionKey, must_be_store, optional
 # taken back where one of them fails.
 _AT_ONCE: Final = 500
 
+# What to do with a store that lists nothing: who wants a list, and who has an id.
+_GIVE_ID: Final = "give it one of them, or use get_session with an id and the directory where that session began"
+_GIVE_DIRECTORY: Final = "give the session's directory, then it is not needed for one session"
+
 Entry = dict[str, Any]
 
 
@@ -45,18 +49,18 @@ class InStore:
         A store knows no worktrees: it lists those of the directory alone.
         """
         shown: set[str] = set()
-        for row in self._rows("list_summaries", "list_sessions"):
+        for row in self._rows("list_summaries", "list_sessions", remedy=_GIVE_ID):
             info = None if row.key.session_id in shown else self._info(row)
             if info is not None:
                 shown.add(row.key.session_id)
                 yield info
 
-    def _rows(self, *names: str) -> list[Row]:
+    def _rows(self, *names: str, remedy: str = _GIVE_DIRECTORY) -> list[Row]:
         """What the first of these methods that the store has lists, newest first."""
         name = next((name for name in names if self._optional(name)), None)
         if name is None:
-            remedy = "" if self._keys else "; give the session's directory, then it is not needed for one session"
-            raise ValueError(f"the store lists no sessions, it has no {' or '.join(names)}(){remedy}")
+            lists = " or ".join(f"{name}()" for name in names)
+            raise ValueError(f"the store lists no sessions, it has no {lists}; {remedy}")
         keys: Sequence[str | None] = self._keys or [None]
         for key in keys:
             if found := rows(self._store, name, key):

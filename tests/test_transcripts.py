@@ -1050,8 +1050,9 @@ def test_the_least_store(stored, make):
     client.rename_session(PARALLEL, "new", directory, **where)
     new = client.fork_session(PARALLEL, directory, **where)
     assert client.get_session(new, directory, **where).summary == "new (fork)"
-    with pytest.raises(ValueError, match=r"list_summaries or list_sessions\(\)"):
-        client.list_sessions(directory, **where)
+    for place in (directory, None):
+        with pytest.raises(ValueError, match=r"no list_summaries\(\) or list_sessions\(\); give it one of them"):
+            client.list_sessions(place, **where)
     with pytest.raises(ValueError, match="list_subkeys"):
         client.list_subagents(PARALLEL, directory, **where)
     with pytest.raises(ValueError, match="delete"):
