@@ -33,11 +33,16 @@ def takes(*arguments: str) -> Check:
 
     def check(name: str, value: Any) -> None:
         function(name, value)
-        called, bound = (value.__func__, 1) if type(value) is _METHOD else (value, 0)
-        if type(called) is _FUNCTION and not _fits(called, bound + len(arguments)):
-            raise ValueError(f"{name} is called with {must}, and {called.__qualname__} does not take that")
+        if not fits(value, len(arguments)):
+            raise ValueError(f"{name} is called with {must}, and {value.__qualname__} does not take that")
 
     return check
+
+
+def fits(value: Any, count: int) -> bool:
+    """Whether a call with so many arguments by position can work, as far as it can be told."""
+    called, bound = (value.__func__, 1) if type(value) is _METHOD else (value, 0)
+    return type(called) is not _FUNCTION or _fits(called, bound + count)
 
 
 # Exactly these: what only looks like one may do something else when it is called.
@@ -46,7 +51,7 @@ _METHOD: Final = type(function.__get__(function))
 
 
 def _fits(called: Any, count: int) -> bool:
-    """Whether a call with so many arguments by position can work."""
+    """The same of a plain function; of a method, `self` counts."""
     code = called.__code__
     least = code.co_argcount - len(called.__defaults__ or ())
     most = count if code.co_flags & _VARARGS else code.co_argcount

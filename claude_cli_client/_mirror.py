@@ -61,7 +61,7 @@ class Storing(NamedTuple):
 
 
 def storing(store: Any, flush: str) -> Storing:
-    """Raises ValueError for what is no store, and for one that would have to be awaited."""
+    """Raises ValueError and TypeError for what is no store, see `must_be_store`."""
     must_be_store(store)
     if flush not in ("batched", "eager"):
         raise ValueError(f"store_flush must be 'batched' or 'eager', not {flush!r}")

@@ -34,9 +34,9 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
-from ._callables import function
+from ._callables import fits, function
 from ._checks import repaired
 from ._fork_lock import fork_lock
 from ._summary import summarize
@@ -136,8 +136,23 @@ def optional(store: object, name: str) -> Callable[..., Any] | None:
     return method if callable(method) and not inherited else None
 
 
+# What a store is called with, by position.
+_ARGUMENTS: Final = {
+    "append": ("key", "entries"),
+    "load": ("key",),
+    "list_sessions": ("project_key",),
+    "list_summaries": ("project_key",),
+    "list_subkeys": ("project_key", "session_id"),
+    "delete": ("key",),
+}
+
+
 def must_be_store(value: Any) -> None:
-    """Raises ValueError for what is no store, and for one that would have to be awaited."""
+    """Raises ValueError for what is no store, and for one that would have to be awaited.
+
+    And TypeError for a method that cannot be called as a store's is: each call would fail, and a turn
+    goes on when its store fails.
+    """
     if isinstance(value, type):
         raise ValueError(f"store must be a store, and {value.__name__} is a class: make one of it")
     for name in ("append", "load"):
@@ -146,7 +161,13 @@ def must_be_store(value: Any) -> None:
             raise ValueError(
                 f"store must have append(key, entries) and load(key), but a {type(value).__name__} has no {name}()"
             )
-        function(f"{name} of store", method)
+    for name, arguments in _ARGUMENTS.items():
+        if method := optional(value, name):
+            if not name.startswith("list_"):  # these may be generators
+                function(f"{name} of store", method)
+            if not fits(method, len(arguments)):
+                call = f"{name}({', '.join(arguments)})"
+                raise TypeError(f"a store is called as {call}, and {name} of {type(value).__name__} does not take that")
 
 
 # --- what our own stores share

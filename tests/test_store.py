@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from test_fork import forks
 
-from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, store
+from claude_cli_client import Client, MemoryStore, SessionKey, SQLiteStore, get_messages, store
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = SessionKey("-srv-app", "22a9c654-efbc-4159-8b73-9dc3799beefe")
@@ -216,3 +216,42 @@ def test_a_fork_in_the_middle_of_an_append_to_a_memory_store():
         None,
         ["child 5 1"],
     )
+
+
+class Least:
+    """What every store must have."""
+
+    def append(self, key, entries):
+        pass
+
+    def load(self, key):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "says"),
+    [
+        ("append", lambda self, entries: None, r"append\(key, entries\), and append of Least"),
+        ("append", lambda self, key, *, entries: None, r"append\(key, entries\)"),
+        ("load", lambda self, project, session: None, r"load\(key\)"),
+        ("list_sessions", lambda self: [], r"list_sessions\(project_key\)"),
+        ("list_summaries", lambda self, key, limit: [], r"list_summaries\(project_key\)"),
+        ("list_subkeys", lambda self, key: [], r"list_subkeys\(project_key, session_id\)"),
+        ("delete", lambda self, key, sure: None, r"delete\(key\)"),
+    ],
+)
+@pytest.mark.parametrize("take", [lambda one: Client(store=one), lambda one: get_messages(KEY.session_id, store=one)])
+def test_a_method_with_other_arguments(monkeypatch, take, name, method, says):
+    """Refused where the store is taken: its calls would fail, and the turns would go on."""
+    monkeypatch.setattr(Least, name, method, raising=False)
+    with pytest.raises(TypeError, match=says):
+        take(Least())
+
+
+def test_methods_that_take_more(monkeypatch):
+    """Defaults, *args and **kwargs are the store's own matter, and so is what is no plain function."""
+    monkeypatch.setattr(Least, "append", lambda self, *args, **more: None)
+    monkeypatch.setattr(Least, "load", lambda self, key, default=None: default)
+    monkeypatch.setattr(Least, "list_sessions", staticmethod(lambda project_key: []), raising=False)
+    monkeypatch.setattr(Least, "delete", {}.pop, raising=False)
+    Client(store=Least())
