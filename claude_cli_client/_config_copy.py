@@ -34,14 +34,13 @@ _LINKED: Final = ("CLAUDE.md", "agents", "commands", "output-styles", "rules", "
 
 def config_dir(env: Mapping[str, str], cwd: str) -> str:
     """The configuration folder of a CLI with this environment."""
-    named = env.get(CONFIG_DIR)
-    return config_folder(os.path.normpath(os.path.join(cwd, named)) if named else os.path.join(_home(env), ".claude"))
+    return config_folder(_below(cwd, env.get(CONFIG_DIR) or os.path.join(_home(env, cwd), ".claude")))
 
 
 def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
     """Fill `target` from the folder that a CLI with this environment would use. Raises OSError."""
     source = config_dir(env, cwd)
-    state = source if env.get(CONFIG_DIR) else _home(env)
+    state = source if env.get(CONFIG_DIR) else _home(env, cwd)
     _copy(os.path.join(source, CREDENTIALS), target, _without_refresh)
     _copy(os.path.join(state, STATE), target, lambda data: data)
     for name in ("settings.json", "cowork_settings.json"):
@@ -63,8 +62,13 @@ def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
     os.symlink(os.path.realpath(source), link)
 
 
-def _home(env: Mapping[str, str]) -> str:
-    return env.get("HOME") or os.path.expanduser("~")
+def _home(env: Mapping[str, str], cwd: str) -> str:
+    return _below(cwd, env.get("HOME") or os.path.expanduser("~"))
+
+
+def _below(cwd: str, path: str) -> str:
+    """As the CLI, which works in `cwd`, takes a path that is relative."""
+    return os.path.normpath(os.path.join(cwd, path))
 
 
 def _copy(path: str, target: str, change: Callable[[Any], Any]) -> None:

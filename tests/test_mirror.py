@@ -354,6 +354,14 @@ def test_the_folder_behind_a_prefix(play):
 # --- the end of a run means that the store has it
 
 
+def test_a_relative_home(play, tmp_path):
+    """It is relative to the turn's directory, and the CLI names files as relatively."""
+    env = {"HOME": "../h", "CLAUDE_CONFIG_DIR": None}
+    (tmp_path / "work").mkdir()
+    found = located(play, "../h/.claude/projects/P/S.jsonl", env=env, cwd=tmp_path / "work")
+    assert found == [SessionKey("P", "S")]
+
+
 def test_the_terminal_event_waits_for_the_store(play, config, blocked, graces, clock):
     """It comes when the last entry is stored, and not before."""
     graces(store=1000)

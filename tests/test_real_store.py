@@ -213,6 +213,17 @@ def test_a_session_that_is_in_no_store(cli: RealCLI):
     assert "my name is Ada" in cli.api.last().user
 
 
+def test_a_relative_home(cli: RealCLI):
+    """The CLI takes it from its working directory; so do the mirror and the resume."""
+    store = Recorder()
+    client = cli.client(store=store, env={"HOME": os.path.relpath(cli.home, cli.cwd)})
+    first = client.ask("my name is Ada")
+    assert store.entries(key_of(cli, first.session_id))
+    assert client.totals.not_stored == 0
+    client.ask("what is it?", resume=first.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
 def test_the_users_memory_goes_along(cli: RealCLI):
     """The CLI follows the links: it finds the same memory, agents, commands and skills in the copy of the folder."""
     config, copy = cli.config_dir, cli.root / "copy"

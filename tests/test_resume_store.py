@@ -356,6 +356,14 @@ def test_login_state_and_settings(look, store, home):
     assert json.loads((home / ".claude" / ".credentials.json").read_text()) == CREDENTIALS
 
 
+def test_login_state_and_settings_of_a_relative_home(look, store, home):
+    """A HOME that is relative is so to the turn's directory, as the CLI takes it."""
+    fill(home / ".claude", {".credentials.json": CREDENTIALS})
+    fill(home, {".claude.json": {"userID": "u"}})
+    seen = look(store, env={"HOME": "../home"})
+    assert {".credentials.json", ".claude.json"} <= set(seen.files)
+
+
 def test_of_a_folder_that_the_environment_names(look, store, tmp_path):
     """CLAUDE_CONFIG_DIR is where all of it is then, and `config_dir` is the same."""
     fill(tmp_path / "config", {".credentials.json": CREDENTIALS, ".claude.json": {"userID": "c"}})
