@@ -17,6 +17,8 @@ from typing import Any, Final
 from ._chain import Link
 
 _LEFT_OUT: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
+# Where an entry names others: what a compaction kept, and whose prompts it took into its summary.
+_NAMING: Final = ("compactMetadata", "summarizedTurnPromptUuids")
 
 
 class ForkPlan:
@@ -45,9 +47,18 @@ class ForkPlan:
         )
         if isinstance(logical := copied.get("logicalParentUuid"), str):
             copied["logicalParentUuid"] = self._ids.get(logical)
+        copied.update({name: self._renamed(copied[name]) for name in _NAMING if name in copied})
         if place == self._last:  # the CLI goes on from the latest message
             copied["timestamp"] = self._now
         return copied
+
+    def _renamed(self, value: Any, depth: int = 3) -> Any:
+        """Each id in it that is one of a copied entry. Not deeper than the CLI writes them: it may be any JSON."""
+        if isinstance(value, str):
+            return self._ids.get(value, value)
+        if depth and isinstance(value, Mapping):
+            return {name: self._renamed(one, depth - 1) for name, one in value.items()}
+        return [self._renamed(one, depth - 1) for one in value] if depth and isinstance(value, list) else value
 
     def _parent(self, uuid: str) -> str | None:
         """The new id of the nearest entry above that is copied. Circles of progress notes end."""

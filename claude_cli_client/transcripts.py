@@ -183,8 +183,9 @@ def fork_session(
 ) -> str:
     """Copy a session; the copy's id. The original is left as it is, and both can be resumed.
 
-    `up_to` is the uuid of the last message that is copied. Without a title the copy has the
-    original's, with " (fork)". Subagents' transcripts and checkpoints of files are not copied.
+    `up_to` is the uuid of the last message that is copied, in the order in which they were written: what
+    a compaction kept stands before its summary there. Without a title the copy has the original's, with
+    " (fork)". Subagents' transcripts and checkpoints of files are not copied.
     Nothing is left of a copy that fails, or in a store without `delete` its beginning.
     Raises `SessionNotFoundError` also if there is no such message, or none at all.
     """

@@ -281,6 +281,25 @@ def test_the_boundary_of_a_compaction():
     assert copies([boundary])[0]["logicalParentUuid"] is None
 
 
+def test_what_a_compaction_kept_is_copied():
+    """A copy of the boundary names the copies, wherever it names entries; what is not copied keeps its name."""
+    metadata = {
+        "trigger": "manual",
+        "preservedMessages": {"anchorUuid": "s", "uuids": ["a", "gone"], "allUuids": ["a"]},
+        "preservedSegment": {"headUuid": "a", "anchorUuid": "s", "tailUuid": "a"},
+    }
+    boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=metadata)
+    summary = user("s", "c", "a", summarizedTurnPromptUuids=["u"])
+    *_, copied, copied_summary = copies([user("u"), assistant("a", "u"), boundary, summary])
+    assert copied["compactMetadata"] == {
+        "trigger": "manual",
+        "preservedMessages": {"anchorUuid": "n3", "uuids": ["n1", "gone"], "allUuids": ["n1"]},
+        "preservedSegment": {"headUuid": "n1", "anchorUuid": "n3", "tailUuid": "n1"},
+    }
+    assert copied_summary["summarizedTurnPromptUuids"] == ["n0"]
+    assert copied_summary["message"]["content"] == "a"  # what somebody said is no name
+
+
 def test_a_copy_until_a_message():
     """In the order of the file, and with that message."""
     entries = [user("u"), assistant("a", "u"), user("v", "a")]

@@ -238,14 +238,23 @@ def test_a_copy_until_a_message_is_resumed(cli: RealCLI) -> None:
 
 
 def test_a_copy_after_a_compaction_is_resumed(cli: RealCLI) -> None:
-    """The boundary is copied with what it kept."""
+    """The boundary is copied with what it kept: it reads the same, and the model sees it."""
     session = session_of(cli.events("first [[text: old answer]]"))
+    cli.events("second [[text: kept answer]]", resume=session)
     cli.events("/compact", resume=session)
-    cli.events("second [[text: new answer]]", resume=session)
+    cli.events("third [[text: new answer]]", resume=session)
     copy = fork_session(session, config_dir=cli.config_dir)
-    assert [message.text for message in messages(cli, copy)] == [message.text for message in messages(cli, session)]
-    assert cli.ask("third", resume=copy).session_id == copy
-    assert "new answer" in json.dumps(cli.api.last().body["messages"])
+    texts = [message.text for message in messages(cli, copy)]
+    assert texts == [message.text for message in messages(cli, session)]
+    assert texts[1] == "kept answer"  # else this compaction kept nothing
+    assert cli.ask("fourth", resume=copy).session_id == copy
+    assert said_by_the_model(cli) == ["kept answer", "new answer"]
+
+
+def said_by_the_model(cli: RealCLI) -> list[str]:
+    """The texts of the assistant in the last request."""
+    contents = [message["content"] for message in cli.api.last().body["messages"] if message["role"] == "assistant"]
+    return [block["text"] for content in contents for block in content if block["type"] == "text"]
 
 
 def test_a_copy_by_the_cli(cli: RealCLI) -> None:

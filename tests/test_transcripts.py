@@ -817,6 +817,15 @@ def test_a_copy_reads_the_same(place):
     assert kinds == {"user", "assistant", "attachment", "custom-title"}
 
 
+def test_a_copy_after_a_compaction_reads_the_same(place):
+    """With what the compaction kept."""
+    place.captured()
+    new = client.fork_session(COMPACTED, place.directory, **place.where)
+    old_messages, new_messages = messages(place, COMPACTED), messages(place, new)
+    assert len(new_messages) == 6
+    assert [message.message for message in new_messages] == [message.message for message in old_messages]
+
+
 def test_a_copy_until_a_message(place):
     """That message is the last one; the title is the one that was given."""
     place.captured()
