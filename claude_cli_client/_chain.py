@@ -101,6 +101,7 @@ class Link(NamedTuple):
     time: str
     anchor: str  # compaction: the entry behind which the kept messages belong
     kept: tuple[str, ...]
+    ends: bool  # of an older CLI: `kept` are but the first and the last of them
 
 
 def link(entry: Mapping[str, Any], place: int) -> Link | None:
@@ -108,11 +109,9 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
     kind, uuid = _text(entry.get("type")), _text(entry.get("uuid"))
     if kind not in _KINDS or not uuid:
         return None
-    message = entry.get("message")
-    message = message if isinstance(message, Mapping) else {}
+    message = _mapping(entry.get("message"))
     blocks = _blocks(message.get("content")) if kind in _SPOKEN else []
     sidechain = bool(entry.get("isSidechain"))
-    kept = _kept(entry) if entry.get("subtype") == "compact_boundary" else {}
     return Link(
         place,
         uuid,
@@ -125,8 +124,7 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
         _ids(blocks, "tool_result", "tool_use_id") if kind == "user" else (),
         _text(entry.get("sourceToolAssistantUUID")),
         _text(entry.get("timestamp")),
-        _text(kept.get("anchorUuid")),
-        tuple(uuid for uuid in _list(kept.get("uuids")) if isinstance(uuid, str)),
+        *_kept(entry),
     )
 
 
@@ -185,13 +183,27 @@ def _inserted(chain: list[Link], behind: Mapping[str, list[Link]]) -> list[Link]
 def _kept_messages(chain: Sequence[Link], by_uuid: Mapping[str, Link]) -> dict[str, list[Link]]:
     """What a compaction kept, by the uuid behind which it belongs."""
     there = {link.uuid for link in chain}
+    walked: set[str] = set()
     behind: dict[str, list[Link]] = {}
     for boundary in chain:
-        for uuid in boundary.kept:
+        for uuid in _between(boundary.kept, by_uuid, walked) if boundary.ends else boundary.kept:
             if uuid in by_uuid and uuid not in there:
                 there.add(uuid)
                 behind.setdefault(boundary.anchor, []).append(by_uuid[uuid])
     return behind
+
+
+def _between(ends: Sequence[str], by_uuid: Mapping[str, Link], walked: set[str]) -> list[str]:
+    """From the first to the last; nothing if they are not on one branch, as the CLI has it."""
+    found: list[str] = []
+    at = by_uuid.get(ends[-1])
+    while at is not None and at.uuid not in walked:
+        walked.add(at.uuid)
+        found.append(at.uuid)
+        if at.uuid == ends[0]:
+            return found[::-1]
+        at = by_uuid.get(at.parent)
+    return []
 
 
 # --- calls at the same time
@@ -269,7 +281,19 @@ def _ids(blocks: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str
     return tuple(value for value in found if isinstance(value, str))
 
 
-def _kept(boundary: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata = boundary.get("compactMetadata")
-    kept = metadata.get("preservedMessages") if isinstance(metadata, Mapping) else None
-    return kept if isinstance(kept, Mapping) else {}
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(text for text in _list(value) if isinstance(text, str))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _kept(entry: Mapping[str, Any]) -> tuple[str, tuple[str, ...], bool]:
+    """What a compaction kept, as a link has it: `anchor`, `kept` and `ends`."""
+    metadata = _mapping(entry.get("compactMetadata") if entry.get("subtype") == "compact_boundary" else None)
+    messages, segment = _mapping(metadata.get("preservedMessages")), _mapping(metadata.get("preservedSegment"))
+    if kept := _texts(messages.get("uuids")):
+        return _text(messages.get("anchorUuid")), kept, False
+    ends = _texts([segment.get("headUuid"), segment.get("tailUuid")])
+    return (_text(segment.get("anchorUuid")), ends, True) if len(ends) == 2 else ("", (), False)

@@ -112,6 +112,18 @@ def test_what_a_compaction_kept():
     assert shown(*before, boundary, user("s", "c"), user("v", "s")) == ["s", "a", "b", "v"]
 
 
+@pytest.mark.parametrize(
+    ("head", "tail", "found"),
+    [("a", "b", "sabv"), ("b", "b", "sbv"), ("b", "a", "sv"), ("gone", "b", "sv"), ("a", "gone", "sv"), ("a", 7, "sv")],
+)
+def test_what_a_compaction_of_an_older_cli_kept(head, tail, found):
+    """It names the first and the last; where they are not on one branch, nothing is kept, as the CLI has it."""
+    kept = {"preservedSegment": {"anchorUuid": "s", "headUuid": head, "tailUuid": tail}}
+    boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=kept)
+    before = [user("u"), assistant("a", "u"), assistant("b", "a")]
+    assert shown(*before, boundary, user("s", "c"), user("v", "s")) == list(found)
+
+
 # --- calls at the same time
 
 
@@ -194,8 +206,12 @@ def test_any_json_is_survived(odd):
     for index, field in enumerate(FIELDS.split()):
         entries.append({**user(f"o{index}"), field: odd})
     entries.append(user("o", None, odd))
-    for kept in (odd, {"uuids": odd}, {"uuids": ["u"], "anchorUuid": odd}):
-        metadata = {"preservedMessages": kept}
+    for metadata in (
+        {"preservedMessages": odd, "preservedSegment": odd},
+        {"preservedMessages": {"uuids": odd}},
+        {"preservedMessages": {"uuids": ["u"], "anchorUuid": odd}},
+        {"preservedSegment": {"headUuid": odd, "tailUuid": "u", "anchorUuid": odd}},
+    ):
         entries.append(other("system", "c", None, subtype="compact_boundary", compactMetadata=metadata))
     entries += [user("v", "a"), assistant("b", "v")]
     assert shown(*entries) == ["u", "a", "v", "b"]
@@ -203,16 +219,19 @@ def test_any_json_is_survived(odd):
 
 
 def test_long_transcripts_take_linear_time():
-    """Also where many ends share one long way up, and where one answer has very many calls."""
+    """Also where many ends share one long way up, where one answer has very many calls, or what was kept is long."""
 
     def measured(count):
         long = [user("u")] + [other("attachment", f"x{n}", f"x{n - 1}" if n else "u") for n in range(count)]
         ends = [other("attachment", f"y{n}", f"x{count - 1}") for n in range(count)]
         calls = [call(f"c{n}", f"c{n - 1}" if n else "u", f"t{n}", "m") for n in range(count)]
         results = [result(f"r{n}", f"c{n}", f"t{n}") for n in range(count)]
-        made = links([*long, *ends, *calls, *results])
+        kept = {"preservedSegment": {"headUuid": "gone", "tailUuid": f"x{count - 1}"}}
+        about = {"subtype": "compact_boundary", "compactMetadata": kept}
+        boundaries = [other("system", f"b{n}", f"b{n - 1}" if n else f"r{count - 1}", **about) for n in range(count)]
+        made = links([*long, *ends, *calls, *results, *boundaries, user("v", f"b{count - 1}")])
         begin = time.process_time()
-        assert len(conversation(made)) == 2 * count + 1
+        assert len(conversation(made)) == 2 * count + 2
         return time.process_time() - begin
 
     measured(1000)

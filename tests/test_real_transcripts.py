@@ -63,6 +63,12 @@ def messages(cli: RealCLI, session: str, directory: Path | None = None) -> list[
     return get_messages(session, directory, config_dir=cli.config_dir)
 
 
+def said_by_the_model(cli: RealCLI) -> list[str]:
+    """The texts of the assistant in the last request."""
+    contents = [message["content"] for message in cli.api.last().body["messages"] if message["role"] == "assistant"]
+    return [block["text"] for content in contents for block in content if block["type"] == "text"]
+
+
 def test_a_turn(cli: RealCLI) -> None:
     """A new session is listed with its prompt and directory, and has its prompt and answer."""
     events = cli.events("hello [[text: hi there]]")
@@ -140,6 +146,22 @@ def test_a_compaction(cli: RealCLI) -> None:
             assert json.dumps(message.text)[1:-1] in sent
     kept = [message.text for message in found if message.type == "assistant"]
     assert kept == [text for text in ("old answer", "kept answer") if text in sent.split("second")[0]] + ["new answer"]
+
+
+def test_a_compaction_of_an_older_cli(cli: RealCLI) -> None:
+    """Its boundary names the ends of what it kept alone: read as the CLI reads it."""
+    session = session_of(cli.events("first [[text: old answer]]"))
+    cli.events("second [[text: kept answer]]", resume=session)
+    cli.events("/compact", resume=session)
+    (path,) = cli.transcripts()
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    (metadata,) = [entry["compactMetadata"] for entry in entries if "compactMetadata" in entry]
+    del metadata["preservedMessages"]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    cli.events("third [[text: new answer]]", resume=session)
+    assert said_by_the_model(cli) == ["kept answer"]
+    read = [message.text for message in messages(cli, session) if message.type == "assistant"]
+    assert read == ["kept answer", "new answer"]
 
 
 NAMES = {
@@ -249,12 +271,6 @@ def test_a_copy_after_a_compaction_is_resumed(cli: RealCLI) -> None:
     assert texts[1] == "kept answer"  # else this compaction kept nothing
     assert cli.ask("fourth", resume=copy).session_id == copy
     assert said_by_the_model(cli) == ["kept answer", "new answer"]
-
-
-def said_by_the_model(cli: RealCLI) -> list[str]:
-    """The texts of the assistant in the last request."""
-    contents = [message["content"] for message in cli.api.last().body["messages"] if message["role"] == "assistant"]
-    return [block["text"] for content in contents for block in content if block["type"] == "text"]
 
 
 def test_a_copy_by_the_cli(cli: RealCLI) -> None:
