@@ -62,27 +62,47 @@ def message_of(entry: dict[str, Any], tool_use_id: str | None = None, agent_id: 
 
 
 def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each entry behind its parent, as a CLI writes them; else they stay where they are.
+    """Each entry behind the one before it, as a CLI writes them; else they stay where they are.
 
     A store keeps the order of arrival, and the beginning of a session may come behind its end.
     """
-    known = {uuid for entry in entries if isinstance(uuid := entry.get("uuid"), str)}
-    waiting: dict[str, list[Mapping[str, Any]]] = {}  # by the parent that has not come
+    known = {uuid for entry in entries if (uuid := _text(entry.get("uuid")))}
+    waiting: dict[str, list[Mapping[str, Any]]] = {}  # by what has not come
     come: set[str] = set()
     ordered: list[Mapping[str, Any]] = []
-    for entry in entries:
-        parent = entry.get("parentUuid")
-        if isinstance(parent, str) and parent in known and parent not in come:
-            waiting.setdefault(parent, []).append(entry)
-            continue
+
+    def take(entry: Mapping[str, Any]) -> None:
         todo = [entry]
         while todo:
             ready = todo.pop()
             ordered.append(ready)
-            if isinstance(uuid := ready.get("uuid"), str):
+            if uuid := _text(ready.get("uuid")):
                 come.add(uuid)
                 todo += reversed(waiting.pop(uuid, []))
+
+    for entry in entries:
+        if (before := before_of(entry)) in known and before not in come:
+            waiting.setdefault(before, []).append(entry)
+        else:
+            take(entry)
+    # In a copy by the CLI what a compaction kept, which its boundary names as before it, hangs on the boundary.
+    for before in [*waiting]:
+        left = waiting.get(before, [])
+        boundaries = [entry for entry in left if not _text(entry.get("parentUuid"))]
+        waiting[before] = [entry for entry in left if _text(entry.get("parentUuid"))]
+        for boundary in boundaries:
+            take(boundary)
     return [*ordered, *(entry for left in waiting.values() for entry in left)]  # circles: at the end
+
+
+def before_of(entry: Mapping[str, Any]) -> str:
+    """Its parent; of a compaction, which begins a branch of its own, the entry that it was written behind."""
+    return _text(entry.get("parentUuid")) or _text(entry.get("logicalParentUuid"))
+
+
+def kept_by(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a compaction kept as it was, of an older CLI's the first and the last of it."""
+    return _kept(entry)[1]
 
 
 class Link(NamedTuple):

@@ -352,3 +352,24 @@ def test_in_order(came, ordered):
         {"uuid": name, "parentUuid": parents[name]} if name in parents else {"type": name} for name in came
     ]
     assert "".join(entry.get("uuid", entry.get("type")) for entry in in_order(entries)) == ordered
+
+
+def test_a_compaction_stands_behind_what_was_before_it():
+    """Though no parent says so: else the conversation that it ended would be the one that ends last."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="a")
+    came = [boundary, user("s", "c"), user("u"), assistant("a", "u")]
+    assert [entry["uuid"] for entry in in_order(came)] == ["u", "a", "c", "s"]
+
+
+def test_an_empty_id_is_none():
+    """Nothing waits for it, as for a parent."""
+    came = [user("u"), {"type": "x", "uuid": "", "parentUuid": ""}]
+    assert in_order(came) == came
+
+
+def test_a_copied_compaction_stays_where_it_is():
+    """In the CLI's own copy what was kept hangs on the summary, and the boundary names it as before itself."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="a")
+    came = [boundary, other("attachment", "x", "c"), user("s", "x"), assistant("a", "s"), user("v", "a")]
+    assert in_order(came) == came
+    assert in_order([came[-1], *came[:-1]]) == came
