@@ -144,14 +144,14 @@ _WHEN_NEEDED = ("_fake_turns", "_project_key", "_fake_mirror")
 
 
 @functools.cache
-def _code_of(module: str) -> CodeType:
-    """The compiled module, from its cache file: the child must not compile at each start."""
+def _code_of(module: str) -> bytes:
+    """The compiled module, from its cache file, in marshal's form: the child must not compile at each start."""
     spec = importlib.util.find_spec(module)
     get_code: Callable[[str], CodeType | None] | None = getattr(spec and spec.loader, "get_code", None)
     code = get_code(module) if get_code else None
     if code is None:
         raise RuntimeError(f"the code of {module} cannot be read")
-    return code
+    return marshal.dumps(code)
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,7 @@ class FakeCLI:
             "modules": {name: _code_of(f"{package}.{name}") for name in (*_SIMULATION, *_WHEN_NEEDED)},
             "simulation": _SIMULATION,
         }
-        program = (_code_of(f"{package}._fake_cli"), config)
-        (self.directory / "program").write_bytes(marshal.dumps(program))
+        (self.directory / "program").write_bytes(_code_of(f"{package}._fake_cli") + marshal.dumps(config))
         self._write_executable()
 
     def _write_executable(self) -> None:
@@ -264,7 +263,7 @@ class FakeCLI:
         source = (
             "import marshal\n"
             f"with open({str(self.directory / 'program')!a}, 'rb') as file:\n"
-            "    code, config = marshal.load(file)\n"
+            "    code, config = marshal.load(file), marshal.load(file)\n"
             "space = {'__name__': 'fake_cli'}\n"
             "exec(code, space)\n"
             "space['main'](config)\n"
