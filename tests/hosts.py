@@ -1,7 +1,8 @@
 """Programs that use the library and die: each test of guard, fork and exit starts such hosts.
 
-A host is a Python program of its own, started with a preamble that has the names of the library,
-`client` (of a `FakeCLI`), `say` (a line to the test) and `hear` (waits for a word from the test).
+A host is a Python program of its own, started with a preamble that has the exceptions of the library,
+`client` (of a `FakeCLI`), `say` (a line to the test) and `hear` (waits for a word from the test). What
+else it needs it imports itself: all of the library would take as long again.
 What it writes to stderr is kept for the failure message. Nothing here sleeps to synchronise: the
 test waits for what a host says, or polls for a process that must be gone.
 """
@@ -32,7 +33,8 @@ GONE = 5.0
 
 _PREAMBLE = """
 import atexit, gc, os, signal, sys, threading, time
-from claude_cli_client import *
+from claude_cli_client import Client
+from claude_cli_client.errors import *
 from claude_cli_client import _cleanup, _fork, _guard, _process, _sync
 
 def say(*words):

@@ -374,6 +374,7 @@ def test_ctrl_c_ends_the_wait(path):
     """Whoever waits for another process can be stopped at once."""
     with Host(
         f"""
+        from claude_cli_client import SessionKey, SQLiteStore
         store = SQLiteStore({str(path)!r}, timeout=600)
         say("ready")
         hear("go")
@@ -456,6 +457,7 @@ def test_processes_with_the_same_entries(path):
 
 
 _UNTIL_KILLED = """
+from claude_cli_client import SessionKey, SQLiteStore
 store, key = SQLiteStore({path!r}), SessionKey("p", "s")
 for batch in range(100_000):
     store.append(key, [{{"uuid": f"{{batch}}-{{at}}"}} for at in range(100)] + [{{"type": "mode", "batch": batch}}])
@@ -521,6 +523,8 @@ def test_ctrl_c_while_the_file_is_opened(path, store, monkeypatch):
 # --- fork
 
 _FORKED = """
+from claude_cli_client import SessionKey, SQLiteStore
+
 path = {path!r}
 store, key = SQLiteStore(path), SessionKey("p", "s")
 
