@@ -15,12 +15,21 @@ from typing import Any
 
 import pytest
 
-from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, _store_rules
+from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, _store_listing_rules, _store_rules
 from claude_cli_client._check_store import RULES
 from claude_cli_client.store import ListingStore, identity, later, summarize
 from claude_cli_client.testing import check_store
 
 _RACE = 0.002  # seconds between two steps that a faulty store takes one after the other
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A store gets through in a tenth of the time, and what a faulty one does wrong shows all the same."""
+    monkeypatch.setattr(_store_rules, "_MANY", 1200)
+    monkeypatch.setattr(_store_rules, "_NEWER", 1100)
+    monkeypatch.setattr(_store_rules, "_BATCHES", 4)
+    monkeypatch.setattr(_store_listing_rules, "_PAUSES", (0.0, 0.002, 0.02))
 
 
 def test_the_memory_store_passes():
@@ -54,7 +63,7 @@ def test_a_store_in_the_place_of_what_makes_one():
         check_store(MemoryStore())
 
 
-def test_what_cannot_be_checked_is_not_named():
+def test_what_cannot_be_checked_is_not_named(quick):
     """Of a store that has only the two methods, only these are checked."""
 
     class Small:
@@ -67,7 +76,7 @@ def test_what_cannot_be_checked_is_not_named():
     assert 10 < len(names) < len(RULES)
 
 
-def test_what_is_inherited_from_the_protocol_is_not_there():
+def test_what_is_inherited_from_the_protocol_is_not_there(quick):
     """A class that names the protocol as its base, for its editor, has only what it wrote itself."""
 
     class Small(ListingStore):
@@ -867,9 +876,8 @@ class SummaryOutlives(Summaries):
 
 
 @pytest.mark.parametrize(("rule", "store"), BROKEN)
-def test_a_broken_rule_is_named(rule, store, monkeypatch):
+def test_a_broken_rule_is_named(rule, store, quick):
     """The first rule that a faulty store breaks is the one it was made to break; the message begins with it."""
-    monkeypatch.setattr(_store_rules, "_MANY", 1200)  # where a store gets through in a tenth of the time
     with pytest.raises(AssertionError) as caught:
         check_store(store)
     name, _, rest = str(caught.value).partition(": ")
@@ -895,7 +903,7 @@ def test_a_message_shows_what_was_seen():
     assert all(line.isascii() and len(line) < 400 for line in lines)
 
 
-def test_what_the_store_raised_is_the_cause():
+def test_what_the_store_raised_is_the_cause(quick):
     """The store's own exception is shown, and is the cause, from threads too."""
     with pytest.raises(AssertionError, match=r"deleting_nothing_is_no_error: [\s\S]*KeyError") as caught:
         check_store(MustBeThere)
@@ -905,7 +913,7 @@ def test_what_the_store_raised_is_the_cause():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_a_store_that_hangs_is_reported(monkeypatch):
+def test_a_store_that_hangs_is_reported(monkeypatch, quick):
     """Threads are waited for within bounds."""
     monkeypatch.setattr(_store_rules, "_PATIENCE", 0.2)
     release = threading.Event()
