@@ -370,6 +370,7 @@ class Bench:
         self, job: Job, env: dict[str, str] | None = None, *, rounds: int = 0, without: str = "", warm: bool = True
     ) -> dict[str, list[Figures]]:
         peers = {name: python for name, python in self.peers.items() if name != without}
+        warm = warm and self.rounds > 1  # one round is a look whether it works
         found: dict[str, list[Figures]] = {name: [] for name in peers}
         for number in range((rounds or self.rounds) + warm):
             for name, python in peers.items():

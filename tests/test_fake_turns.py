@@ -212,7 +212,7 @@ def test_a_failure_is_one_every_way(play, way):
         client.ask("b")
     assert caught.value.exit_code == 3
     with pytest.raises(TurnTimeout) as late:
-        client.ask("c", start_timeout=0.3)
+        client.ask("c", start_timeout=0.1)
     assert late.value.kind == "start"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -49,13 +50,20 @@ SCENES: dict[str, tuple[list[Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_nothing_outlives_a_host_that_dies(scene: str) -> None:
+# The last two wait until the CLI's time for its own end is over.
+TOGETHER = [
+    ("one run", "eight runs"),
+    ("a child in its own session", "a daemon"),
+    ("a child in its group", "all of it, of a CLI that ignores TERM"),
+]
+
+
+@pytest.mark.parametrize("scenes", TOGETHER, ids="; ".join)
+def test_nothing_outlives_a_host_that_dies(scenes: tuple[str, ...]) -> None:
     """CLI, tools and guard are gone soon after the host's death, however it died."""
-    steps, runs = SCENES[scene]
     with ExitStack() as stack:
         hosts = []
-        for death in DEATHS.values():
+        for (steps, runs), death in itertools.product(map(SCENES.__getitem__, scenes), DEATHS.values()):
             fake = stack.enter_context(FakeCLI([init(), *steps, ready("up"), hang()]))
             host = Host(
                 f"""
@@ -66,18 +74,18 @@ def test_nothing_outlives_a_host_that_dies(scene: str) -> None:
                 """,
                 fake,
             )
-            hosts.append((stack.enter_context(host), fake))
+            hosts.append((stack.enter_context(host), fake, runs))
         guards = []
-        for host, fake in hosts:
+        for host, fake, runs in hosts:
             host.expect("running")
             fake.wait("up", count=runs)
             guards.append(guard_of(host))
-        for host, _ in hosts:
+        for host, _, _ in hosts:
             host.tell("die")
-        for host, _ in hosts:
+        for host, _, _ in hosts:
             host.end()
-        limit = time.monotonic() + GONE * len(hosts)  # all at once, and perhaps on one core
-        for (_, fake), guard in zip(hosts, guards, strict=True):
+        limit = time.monotonic() + GONE * len(DEATHS)  # all at once, and perhaps on one core
+        for (_, fake, _), guard in zip(hosts, guards, strict=True):
             gone(fake, limit - time.monotonic())
             dead(guard, limit - time.monotonic())
 

@@ -1067,6 +1067,9 @@ store = Store()
 client = Client(cli_path=os.environ["FAKE_CLI"], store=store, config_dir=os.environ["CONFIG"])
 """
 
+# For hosts of whose end it is known (by the first test below) that it does not wait longer than this.
+SOON = "_cleanup._EXIT_GRACE = 0.2\n"
+
 
 def host(fake, config, source, *, hangs=True):
     return Host(f"hangs = {hangs}\n{HOST}{source}", fake, env={"CONFIG": str(config)})
@@ -1108,7 +1111,7 @@ def test_ctrl_c_while_the_store_hangs(play, config):
     import signal
 
     fake = play(init(), mirror(config, 1), result("x"))
-    source = "try:\n    client.ask('p')\nexcept KeyboardInterrupt:\n    say('out')\n"
+    source = f"{SOON}try:\n    client.ask('p')\nexcept KeyboardInterrupt:\n    say('out')\n"
     with host(fake, config, source) as program:
         program.expect("append")
         program.kill(signal.SIGINT)
@@ -1133,7 +1136,7 @@ if not pid:
     os._exit(7)
 say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    with host(fake, config, source) as program:
+    with host(fake, config, SOON + source) as program:
         program.expect("append")
         program.tell("go")
         program.expect("append")

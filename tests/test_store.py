@@ -175,6 +175,7 @@ def test_a_forked_child_has_a_copy_of_a_memory_store():
     """It begins with what was there, and what it adds is its own."""
     forks(
         """
+        from claude_cli_client import MemoryStore, SessionKey
         store, key = MemoryStore(), SessionKey("p", "s")
         store.append(key, [{"uuid": "1"}])
 
@@ -195,6 +196,7 @@ def test_a_fork_in_the_middle_of_an_append_to_a_memory_store():
     """The fork waits until the other thread's step is over, so the child finds a whole store."""
     forks(
         """
+        from claude_cli_client import MemoryStore, SessionKey
         from claude_cli_client import store as module
         store, key = MemoryStore(), SessionKey("p", "s")
         inside, go_on = threading.Event(), threading.Event()
