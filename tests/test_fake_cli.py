@@ -666,17 +666,17 @@ def test_a_directory_with_odd_characters_works(tmp_path: Path) -> None:
 
 
 def test_the_child_program_imports_nothing_of_the_package() -> None:
-    """A plain play needs no import that costs time: not json, signal, typing, nor this library."""
+    """A plain play needs no import that costs time: not json, signal, typing, os, nor this library."""
     with FakeCLI([init(), text("x"), result("x")]) as fake:
         launcher = fake.path.read_text().replace("space['main'](config)", "import sys; main = space['main']")
         probe = (
-            launcher + "import os\nos._exit = lambda code: print(sorted(sys.modules))\n"
+            launcher + "import posix\nposix._exit = lambda code: print(sorted(sys.modules))\n"
             "try: main(config)\nexcept BaseException as error: print(error)\n"
         )
         done = subprocess.run([sys.executable, "-ISB", "-c", probe], input=b"", capture_output=True, check=True)
     modules = done.stdout.decode().splitlines()[-1]
     assert "'marshal'" in modules
-    for name in ("json", "signal", "typing", "re", "claude_cli_client"):
+    for name in ("json", "signal", "typing", "re", "os", "fcntl", "claude_cli_client"):
         assert f"'{name}'" not in modules
 
 
