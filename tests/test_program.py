@@ -757,7 +757,7 @@ def test_without_stderr_the_exit_code_tells(home, where):
     with FakeCLI([init(), hang()]) as cli:
         command = ["sh", "-c", f'exec "$@" 2{where}', "sh", sys.executable, "-m", "claude_cli_client", "run"]
         done = subprocess.run(
-            [*command, "--json", "--timeout=0.5", "Hi"], capture_output=True, timeout=LIMIT, check=False, cwd=ROOT,
+            [*command, "--json", "--timeout=0.2", "Hi"], capture_output=True, timeout=LIMIT, check=False, cwd=ROOT,
             env={**os.environ, "HOME": str(home), "CLAUDE_CLI_PATH": cli.path},
         )  # fmt: skip
     assert done.returncode == 124
