@@ -137,16 +137,17 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
 
 
 def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> Restore | None:
-    """What will load the session to go on with."""
-    wanted = options.get("resume") or None
-    if not (wanted or options.get("continue_conversation")):
+    """What will load the session to go on with, and see whether the id of a new one is free."""
+    wanted, new = options.get("resume") or None, options.get("session_id") or None
+    continues = bool(wanted or options.get("continue_conversation"))
+    if not (continues or new):
         return None
     from ._config_copy import config_dir
     from ._restore import Restore
 
     here = _here(cwd)
     own = None if needs_temporary_config(options) else config_dir(environment(options), here)
-    return Restore(storing.store, wanted, here, own)
+    return Restore(storing.store, wanted, here, own, continues=continues, new=new)
 
 
 def _mirror(

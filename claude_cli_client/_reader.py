@@ -173,9 +173,9 @@ class Reader:
             if isinstance(line, Oversize):
                 size += len(line.head)
                 events += line.events(self._hear if self._duplex is not None else None)
-            else:
+            elif found := parse(line, self._channel.odd, self._hear):
                 size += max(len(line), _EVENT)
-                events += parse(line, self._channel.odd, self._hear)
+                events += found
             if self._heard and self._duplex is not None:
                 # In the order of the wire: what stands before a question has been seen when it is answered.
                 self._pass_on(events, size)

@@ -37,7 +37,7 @@ from ._summary import session_info
 from ._sync import Deadline, get
 from ._transcript_file import line_of
 from ._transcript_key import METADATA, SUFFIX, file_of
-from .errors import StoreError
+from .errors import SessionInUseError, StoreError
 from .events import Event
 from .store import SessionKey, SessionStore, optional
 
@@ -62,12 +62,24 @@ class _Found(NamedTuple):
 class Restore:
     """One resume. Made before the slot is taken, `load` behind it, the rest by the run's reader."""
 
-    def __init__(self, store: SessionStore, wanted: str | None, cwd: str, config: str | None) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        wanted: str | None,
+        cwd: str,
+        config: str | None,
+        *,
+        continues: bool = True,
+        new: str | None = None,
+    ) -> None:
         """`wanted`: the session's id or title; None: the latest one of the project in `cwd`.
 
         `config`: the configuration folder of this machine, None where the CLI gets one of its own.
+        `new`: the id that a new session, or a copy of this one, is to have; not `continues`: that is all.
         """
         self._store = store
+        self._continues = continues
+        self._new = new
         self._word = "--continue" if wanted is None else f"--resume={wanted}"
         self._wanted = wanted
         self._cwd = cwd
@@ -86,7 +98,8 @@ class Restore:
     def load(self, is_over: Callable[[], bool]) -> None:
         """Ask the store, and give it what only this disk has of the session.
 
-        Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`.
+        Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`, and `SessionInUseError`
+        for the id of a new session that the store has: the CLI sees only those of its own disk.
         """
         try:
             self._load_or_leave(is_over)
@@ -112,7 +125,7 @@ class Restore:
                 if deadline.is_over():
                     raise self._error(f"did not answer within {LOAD_LIMIT:g} s") from None
         thread.join(1.0)  # it has only to return
-        if isinstance(answer, StoreError):
+        if isinstance(answer, (StoreError, SessionInUseError)):
             raise answer
         if isinstance(answer, BaseException):
             raise self._error(f"failed: {type(answer).__name__}: {words_of(answer)}") from answer
@@ -162,6 +175,10 @@ class Restore:
             answers.put(error)
 
     def _look(self) -> _Found | None:
+        if self._new and self._load(SessionKey(self._project, self._new)):
+            raise SessionInUseError(f"the store has a session {self._new} already: to go on with it use resume=")
+        if not self._continues:
+            return None
         if self._wanted is not None and not is_uuid(self._wanted):
             title, self._wanted = self._wanted, self._titled(self._wanted)
             if self._wanted is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import json
 import logging
 import pickle
 import sys
@@ -40,6 +41,7 @@ from claude_cli_client.testing import (
     hang,
     init,
     interrupted,
+    raw_bytes,
     read_stdin,
     ready,
     result,
@@ -739,14 +741,19 @@ def test_the_store_is_called_in_the_caller_s_context(play, config):
 
 
 def test_the_consumer_s_limit_is_not_the_store_s(play, config, blocked):
-    """`max_buffered_bytes` is about events; nothing is lost to a store because few of them may wait."""
+    """`max_buffered_bytes` is about events: frames for a store do not count, and are not lost by it."""
     store = Broken(blocked)
-    frames = [mirror(config, n, more="x" * 30_000) for n in range(6)]
-    fake = play(init(), *frames, result("x"))
-    run = Client(cli_path=fake.path, store=store, config_dir=config, max_buffered_bytes=20_000).run("p")
+    steps = [init(), *(mirror(config, n, more="x" * 5_000) for n in range(6))]
+    block = b"".join(json.dumps(step.line).encode() + b"\n" for step in steps)
+    fake = play(raw_bytes(block), wait_for("end"), result("x"))
+    client = Client(cli_path=fake.path, store=store, config_dir=config, max_buffered_bytes=20_000)
+    run = client.run("p")
+    until(lambda: run.session_id)
+    fake.release("end")
     assert blocked.entered.wait(DEADLINE)
     blocked.released.set()
     assert errors(run) == []
+    assert run.result().result == "x"
     assert store.numbers() == list(range(6))
 
 

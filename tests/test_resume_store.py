@@ -22,6 +22,7 @@ from claude_cli_client import (
     Client,
     ClientClosedError,
     MemoryStore,
+    SessionInUseError,
     SessionKey,
     StaleSessionError,
     StartError,
@@ -439,6 +440,23 @@ def test_the_store_is_asked_in_the_caller_s_context(look, store):
     look(store)
     tenant.reset(token)
     assert seen == ["somebody"]
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": SESSION_ID, "fork_session": True}], ids=str)
+def test_the_id_of_a_new_session(play, store, work, slots_free, options):
+    """One that the store has would become two conversations in one transcript: refused, nothing is started."""
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store, cwd=work)
+    for call in (client.run, lambda _, **options: client.session(**options)):
+        with pytest.raises(SessionInUseError, match="use resume="):
+            call("p", session_id=SESSION_ID, **options)
+    assert (fake.calls, slots_free(client)) == ([], 4)
+    assert client.ask("p", session_id=FREE, **options).result == "x"
+    (call,) = fake.calls
+    assert f"--session-id={FREE}" in call.argv
+
+
+FREE = "00000000-0000-4000-8000-00000000f4ee"
 
 
 @pytest.mark.parametrize("options", [{"isolated": True}, {"resume": SESSION_ID}], ids=str)
