@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ._chain import before_of, in_order, kept_by
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
@@ -27,18 +28,17 @@ Transcript = tuple[SessionKey, Entries]
 
 
 def has_gap(entries: Entries) -> bool:
-    """Whether a message follows one that is not there: what stands before it was not stored."""
-    return bool(_gaps(entries))
+    """Whether a main transcript lacks messages: those that others follow, or that a compaction kept.
+
+    What stood before a compaction is not needed: it begins anew, and a copy by the CLI begins with it.
+    """
+    own = [entry for entry in entries if entry.get("isSidechain") is not True]
+    parents = {parent for entry in own if isinstance(parent := entry.get("parentUuid"), str)}
+    return not _ids(entries).issuperset(parents.union(*map(kept_by, own)))
 
 
-def _gaps(entries: Entries) -> set[str]:
-    """The parents that are missing."""
-    parents = {
-        parent
-        for entry in entries
-        if isinstance(parent := entry.get("parentUuid"), str) and entry.get("isSidechain") is not True
-    }
-    return parents - {uuid for entry in entries if (uuid := identity(entry)) is not None}
+def _ids(entries: Entries) -> set[str]:
+    return {uuid for entry in entries if (uuid := identity(entry)) is not None}
 
 
 def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
@@ -105,26 +105,30 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
         missing = entries if there is None else _before(there, entries)
         if missing:
             lacking.append((key, missing))
-            whole[key] = [*missing, *(there or ())]
+            whole[key] = in_order([*missing, *(there or ())])
     return list(whole.items()), lacking
 
 
 def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
-    """The local entries from which the gaps of `there` come, with the answers that hang on them, in their order."""
+    """The local entries that those of `there` come from, with the answers that hang on them, in their order."""
     by_uuid = {uuid: entry for entry in local if (uuid := identity(entry)) is not None}
-    wanted, todo = set[str](), _gaps(there)
+    wanted, todo = set[str](), _sources(there) - _ids(there)
     while todo:
         uuid = todo.pop()
         if uuid in by_uuid and uuid not in wanted:
             wanted.add(uuid)
-            parent = by_uuid[uuid].get("parentUuid")
-            todo |= {parent} if isinstance(parent, str) else set()
+            todo |= _sources([by_uuid[uuid]])
     # Parallel calls of one answer, and their results, hang beside the chain.
     answers = {_message_of(by_uuid[uuid]) for uuid in wanted} - {None}
     wanted |= {uuid for uuid, entry in by_uuid.items() if _message_of(entry) in answers}
     wanted |= {uuid for uuid, entry in by_uuid.items() if entry.get("sourceToolAssistantUUID") in wanted}
-    wanted -= {uuid for entry in there if (uuid := identity(entry)) is not None}
+    wanted -= _ids(there)
     return [entry for uuid, entry in by_uuid.items() if uuid in wanted]
+
+
+def _sources(entries: Entries) -> set[str]:
+    """What stands before each of these, and what a compaction kept."""
+    return {uuid for entry in entries for uuid in (before_of(entry), *kept_by(entry))}
 
 
 def _message_of(entry: Mapping[str, Any]) -> str | None:

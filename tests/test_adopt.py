@@ -11,7 +11,7 @@ import pytest
 from mirror_stores import Broken, Recorder, fail
 
 from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages
-from claude_cli_client._adopt import has_gap
+from claude_cli_client._adopt import completed, has_gap
 from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import SESSION_ID, expect_initialize, init, read_stdin, ready, result, turn, wait_for
 
@@ -23,6 +23,14 @@ def said(number: int, parent: int | None = None, **more: Any) -> dict[str, Any]:
     before = number - 1 if parent is None else parent
     links = {"uuid": uuid(number), "parentUuid": uuid(before) if before else None}
     return {"type": "user", **links, "message": {"role": "user", "content": f"p{number}"}, **more}
+
+
+def compaction(number: int, before: int, *kept: int) -> dict[str, Any]:
+    """A boundary, whose summary is the next message; what it kept belongs behind that."""
+    messages = {"anchorUuid": uuid(number + 1), "uuids": [*map(uuid, kept)]}
+    links = {"uuid": uuid(number), "parentUuid": None, "logicalParentUuid": uuid(before)}
+    metadata = {"preservedMessages": messages} if kept else {}
+    return {"type": "system", "subtype": "compact_boundary", **links, "compactMetadata": metadata}
 
 
 def uuid(number: int) -> str:
@@ -231,6 +239,48 @@ def test_a_branch_that_the_store_never_knew_stays_here(resume, local, key):
     assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("first", [2, 3, 4])
+def test_what_a_compaction_kept(resume, local, key, first):
+    """Is taken, too, whether the store has the boundary or not; the conversation is what it was."""
+    entries = [said(1), said(2), compaction(3, 2, 2), said(4), said(5)]
+    local(*entries)
+    store = Recorder()
+    store.put(key, *entries[first:])
+    events, _, numbers = resume(store)
+    assert [event.type for event in events] == ["system", "result"]
+    assert numbers == [1, 2, 3, 4, 5]
+    messages = get_messages(SESSION_ID, store=store)
+    assert [message.uuid for message in messages] == [*map(uuid, (4, 2, 5))]
+
+
+def test_a_message_before_a_compaction_that_was_missed(resume, local, key):
+    """Comes before the boundary, though that had come first: what goes on is the conversation behind it."""
+    entries = [said(1), said(2), said(3), compaction(4, 3), said(5), said(6)]
+    local(*entries)
+    store = Recorder()
+    store.put(key, entries[1], *entries[3:])
+    _, _, numbers = resume(store)
+    assert numbers == [1, 2, 3, 4, 5, 6]
+    assert [message.uuid for message in get_messages(SESSION_ID, store=store)] == [*map(uuid, (5, 6))]
+
+
+def test_what_a_compaction_kept_and_nobody_has_is_told(resume, key):
+    """The model would go without it."""
+    store = Recorder()
+    store.put(key, compaction(3, 2, 2), said(4))
+    events, _, _ = resume(store)
+    assert [event.type for event in events] == ["system", "mirror_error", "result"]
+
+
+def test_a_subagent_of_which_the_store_has_the_end_only(key):
+    """All of its entries are sidechains."""
+    agent = key._replace(subpath="subagents/agent-a")
+    entries = [said(11, 0, isSidechain=True), said(12, isSidechain=True)]
+    whole, lacking = completed([(key, [said(2)]), (agent, entries[1:])], [(agent, entries), (key, [said(1), said(2)])])
+    assert dict(whole)[agent] == entries
+    assert lacking == [(agent, entries[:1]), (key, [said(1)])]
+
+
 def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):
     """The conversation does not need it."""
     local(said(1))
@@ -288,11 +338,13 @@ def test_an_isolated_turn_takes_nothing_from_this_disk(play, work, tmp_path, key
         ([said(2)], True),
         ([said(1), said(3)], True),
         ([said(1), said(2, isSidechain=True, parent=9)], False),
-        ([{"type": "system", "subtype": "compact_boundary", "uuid": uuid(5), "parentUuid": None}, said(6)], False),
+        ([compaction(5, 4), said(6)], False),
+        ([compaction(5, 4, 4), said(6)], True),
+        ([compaction(5, 3, 7), said(6), said(7)], False),
         ([{"type": "custom-title"}], False),
         ([], False),
     ],
 )
 def test_gaps(entries, gap):
-    """A message whose parent is not there; a compaction begins anew."""
+    """A message whose parent is not there; a compaction begins anew, but for what it kept."""
     assert has_gap(entries) is gap

@@ -396,3 +396,23 @@ def test_a_session_that_was_begun_without_a_store(cli: RealCLI, way: str):
     told = str(cli.api.last().body["messages"])
     assert "my name is Ada" in told
     assert "second" in told
+
+
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_a_compaction_of_which_the_store_has_the_end_only(cli: RealCLI, skipped: int):
+    """With its boundary or not: what it kept goes to the store, and to the model, here and from then on elsewhere."""
+    session = cli.client().ask("first [[text: old answer]]").session_id
+    for prompt in ("second [[text: kept answer]]", "/compact", "third [[text: new answer]]"):
+        list(cli.client().run(prompt, resume=session))
+    (path,) = cli.transcripts()
+    entries = on_disk(path)
+    (boundary,) = [index for index, entry in enumerate(entries) if "compactMetadata" in entry]
+    assert entries[boundary]["compactMetadata"]["preservedMessages"]["uuids"]  # else this compaction kept nothing
+    store = Recorder()
+    store.put(key_of(cli, session), *entries[boundary + skipped :])
+    for client in (cli.client(store=store), elsewhere(cli, store)):
+        assert [event for event in client.run("and?", resume=session) if event.type == MIRROR_ERROR] == []
+        told = [str(message["content"]) for message in cli.api.last().body["messages"]]
+        assert sum("kept answer" in text for text in told) == 1
+        assert sum("new answer" in text for text in told) >= 1
+        assert not any("old answer" in text for text in told)
