@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ._chain import before_of, in_order, kept_by
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
+from ._summary import says
 from ._transcript_file import TranscriptFile, subagents_of
 from ._transcript_key import key_below
 from .errors import SessionNotFoundError
@@ -25,6 +26,8 @@ from .store import SessionKey, SessionStore, identity
 
 Entries = Sequence[Mapping[str, Any]]
 Transcript = tuple[SessionKey, Entries]
+
+_NAMES: Final = ("customTitle", "aiTitle", "tag")
 
 
 def has_gap(entries: Entries) -> bool:
@@ -94,7 +97,8 @@ def adopt(store: SessionStore, transcripts: Iterable[Transcript], is_over: Calla
 def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tuple[list[Transcript], list[Transcript]]:
     """What is stored, with what stands before it on this disk; and that part, which the store lacks.
 
-    Only what leads to the stored messages: a branch of this disk that the store never knew stays here.
+    Only what leads to the stored messages, and how the session is called: a branch of this disk that the
+    store never knew stays here.
     """
     whole = dict(stored)
     lacking: list[Transcript] = []
@@ -123,12 +127,18 @@ def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
     wanted |= {uuid for uuid, entry in by_uuid.items() if _message_of(entry) in answers}
     wanted |= {uuid for uuid, entry in by_uuid.items() if entry.get("sourceToolAssistantUUID") in wanted}
     wanted -= _ids(there)
-    return [entry for uuid, entry in by_uuid.items() if uuid in wanted]
+    return [entry for uuid, entry in by_uuid.items() if uuid in wanted] + _names(there, local)
 
 
 def _sources(entries: Entries) -> set[str]:
     """What stands before each of these, and what a compaction kept."""
     return {uuid for entry in entries for uuid in (before_of(entry), *kept_by(entry))}
+
+
+def _names(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
+    """The latest title and tag, where `there` says none: nothing leads to them."""
+    unsaid = [field for field in _NAMES if not any(says(entry, field) for entry in there)]
+    return [entry for field in unsaid for entry in [entry for entry in local if says(entry, field)][-1:]]
 
 
 def _message_of(entry: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mirror_stores import Broken, Recorder, fail
 
-from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages
+from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages, get_session
 from claude_cli_client._adopt import completed, has_gap
 from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import SESSION_ID, expect_initialize, init, read_stdin, ready, result, turn, wait_for
@@ -270,6 +270,22 @@ def test_what_a_compaction_kept_and_nobody_has_is_told(resume, key):
     store.put(key, compaction(3, 2, 2), said(4))
     events, _, _ = resume(store)
     assert [event.type for event in events] == ["system", "mirror_error", "result"]
+
+
+NAMES = {"custom_title": ("custom-title", "customTitle"), "tag": ("tag", "tag")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("told", "found"), [([], "new"), (["stored"], "stored"), (["stored", ""], None)])
+def test_a_title_and_a_tag(key, name, told, found):
+    """No link leads to them: the latest of this disk is taken where the stored part says none."""
+    kind, field = NAMES[name]
+    store = Recorder()
+    store.put(key, said(2), *({"type": kind, field: value} for value in told))
+    local = [said(1), {"type": kind, field: "old"}, said(2), {"type": kind, field: "new"}]
+    _, lacking = completed([(key, store.load(key))], [(key, local)])
+    store.put(*lacking[0][:1], *lacking[0][1])
+    assert getattr(get_session(SESSION_ID, store=store), name) == found
 
 
 def test_a_subagent_of_which_the_store_has_the_end_only(key):

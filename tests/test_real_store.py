@@ -416,3 +416,17 @@ def test_a_compaction_of_which_the_store_has_the_end_only(cli: RealCLI, skipped:
         assert sum("kept answer" in text for text in told) == 1
         assert sum("new answer" in text for text in told) >= 1
         assert not any("old answer" in text for text in told)
+
+
+def test_the_title_of_a_session_of_which_the_store_has_the_end_only(cli: RealCLI):
+    """It goes to the store, and the CLI goes on with it."""
+    session = cli.client().ask("first", name="My Title").session_id
+    first = len(on_disk(cli.transcripts()[0]))
+    cli.client().ask("second", resume=session)
+    second = [entry for entry in on_disk(cli.transcripts()[0])[first:] if "uuid" in entry]
+    store = Recorder()
+    store.put(key_of(cli, session), *second)
+    cli.client(store=store).ask("third", resume=session)
+    titles = [entry["customTitle"] for entry in store.entries(key_of(cli, session)) if "customTitle" in entry]
+    assert len(titles) > 1  # ours, and what the CLI made of it
+    assert set(titles) == {"My Title"}
