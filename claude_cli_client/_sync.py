@@ -46,6 +46,17 @@ class Deadline:
         return self.left() == 0.0
 
 
+def check_timeout(timeout: object, *, endless: bool = True) -> None:
+    """Raises ValueError for what is no time to wait. None is no limit where it may be `endless`; below 0 is as 0.
+
+    Not in `_checks`, which is not imported with the package.
+    """
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and not math.isnan(timeout)
+    if not is_number and not (endless and timeout is None):
+        none = " (None is no limit)" if endless else ""
+        raise ValueError(f"timeout must be a number of seconds{none}, not {timeout!r:.60}")
+
+
 class Deadlines:
     """Those of a loop, by name. Of one thread."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from . import _fork
 from ._pool import Pool, Slot
+from ._sync import check_timeout
 from .errors import ClaudeError
 from .events import Event
 from .options import DEFAULTS
@@ -265,6 +266,7 @@ class Client:
         Raises `CLINotFoundError`, `StartError` or `CLIVersionError` if it cannot run. Does not
         look at credentials: see `probe`.
         """
+        check_timeout(timeout, endless=False)
         _fork.check()
         from ._launch import environment
         from .discovery import cli_version, locate
@@ -317,6 +319,7 @@ class Client:
         Blocks until they have ended, at most `timeout` seconds; their ends go on after that. Any
         thread, idempotent. Clients from `with_options` are closed too.
         """
+        check_timeout(timeout, endless=False)
         _fork.check()
         self._pool.close(timeout)
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _cleanup, _fork
-from ._sync import Deadline, get
+from ._sync import Deadline, check_timeout, get
 from .errors import ConcurrencyError, TurnError
 from .events import Event
 
@@ -68,6 +68,7 @@ class Run(Iterator[Event]):
 
         None: none came in time, or the run is over (then `done` is true).
         """
+        check_timeout(timeout)
         if self._era is _fork.era:
             for event in self._batch:
                 return event
@@ -159,6 +160,7 @@ class Run(Iterator[Event]):
         the run goes on then. Raises a `TurnError` for a turn that brought no answer: its fields
         say why, its `event` is the terminal event. May be called again.
         """
+        check_timeout(timeout)
         deadline = Deadline(timeout)
         while not self._consumed_all:
             left = deadline.left()

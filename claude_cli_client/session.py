@@ -16,7 +16,7 @@ from . import _fork
 from ._checks import check_prompt, seconds, seconds_or_zero
 from ._duplex import Duplex
 from ._session_reader import SessionChannel
-from ._sync import Deadline, take
+from ._sync import Deadline, check_timeout, take
 from ._turn import Turn
 from .client import _IDLE_TIMEOUT, _TIMEOUT, _Given
 from .errors import ConcurrencyError, SessionClosedError
@@ -134,6 +134,7 @@ class Session:
         Blocks until the reply is there, at most `timeout` seconds (`TimeoutError`). Raises
         `ControlError` when the CLI refuses, `SessionClosedError` when it has ended.
         """
+        check_timeout(timeout)
         self._refuse_if_closed()
         return self._duplex.request(subtype, fields, timeout)
 

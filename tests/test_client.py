@@ -308,6 +308,17 @@ def test_close_is_bounded(play, graces, monkeypatch):
     assert waiting.result() is True
 
 
+@pytest.mark.parametrize("wait", ["close", "check_ready", "is_ready"])
+@pytest.mark.parametrize("timeout", ["5", None])
+def test_what_is_no_timeout(wait, timeout):
+    """A ValueError that says what it must be; nothing is closed or started."""
+    client = Client(cli_path="/not/there")
+    with pytest.raises(ValueError, match="timeout must be a number of seconds, not"):
+        getattr(client, wait)(timeout)
+    with pytest.raises(CLINotFoundError):
+        client.ask("p")
+
+
 def test_close_lets_finished_turns_end(play, tmp_path):
     """A turn whose result is there gets the time to write its transcript, and keeps its answer."""
     killed = tmp_path / "killed"

@@ -144,6 +144,16 @@ def test_any_number_of_seconds_is_a_timeout(play, seconds):
     assert run.next_event(seconds) is None
 
 
+@pytest.mark.parametrize("seconds", ["10", True, float("nan"), [1]])
+@pytest.mark.parametrize("wait", ["next_event", "result"])
+def test_what_is_no_timeout(play, wait, seconds):
+    """A ValueError that says what it must be; the run goes on."""
+    run = Client(cli_path=play(*TURN).path).run("p")
+    with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+        getattr(run, wait)(seconds)
+    assert run.result().result == "One."
+
+
 def test_next_event_takes_what_is_there_without_waiting(play):
     """With timeout 0 a run that is over is read to its end."""
     fake = play(*TURN)

@@ -1335,6 +1335,16 @@ def test_a_wrong_grace(live, grace):
     assert session.ask("q").result == "done"
 
 
+@pytest.mark.parametrize("timeout", ["5", float("nan")])
+def test_a_wrong_timeout_of_a_request(live, timeout):
+    """ValueError, and the CLI is not asked."""
+    fake, session = live(turn())
+    with pytest.raises(ValueError, match="timeout must be a number of seconds"):
+        session.request("mcp_status", timeout=timeout)
+    session.ask("q")
+    assert "mcp_status" not in lines(fake)
+
+
 def test_ctrl_c_before_the_prompt_is_said(live, monkeypatch):
     """The turn is over at once, without the time that an interrupted one has; the session goes on."""
     _, session = live(turn())
