@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
 _KINDS: Final = frozenset(("user", "assistant", "system", "attachment", "progress"))
@@ -62,37 +63,51 @@ def message_of(entry: dict[str, Any], tool_use_id: str | None = None, agent_id: 
 
 
 def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each entry behind the one before it, as a CLI writes them; else they stay where they are.
+    """Each entry behind the one before it, as a CLI writes them; else in the order of arrival.
 
-    A store keeps the order of arrival, and the beginning of a session may come behind its end.
+    A store keeps the order of arrival, and the beginning of a session may come behind its end. It comes as
+    a block: first all of that, then what waited for a part of it, so that the end stays the end.
     """
     known = {uuid for entry in entries if (uuid := _text(entry.get("uuid")))}
-    waiting: dict[str, list[Mapping[str, Any]]] = {}  # by what has not come
+    waiting: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}  # by what has not come; with the time of arrival
     come: set[str] = set()
+    late: set[str] = set()  # the block: what others wait for, and what is as old
+    since = ""  # when what waits first was written
     ordered: list[Mapping[str, Any]] = []
 
-    def take(entry: Mapping[str, Any]) -> None:
-        todo = [entry]
-        while todo:
-            ready = todo.pop()
-            ordered.append(ready)
-            if uuid := _text(ready.get("uuid")):
-                come.add(uuid)
-                todo += reversed(waiting.pop(uuid, []))
+    def put(entry: Mapping[str, Any]) -> str:
+        ordered.append(entry)
+        come.add(uuid := _text(entry.get("uuid")))
+        return uuid
 
-    for entry in entries:
-        if (before := before_of(entry)) in known and before not in come:
-            waiting.setdefault(before, []).append(entry)
-        else:
-            take(entry)
+    def put_what_waits_for(uuids: Iterable[str]) -> None:
+        ready = [item for uuid in uuids for item in waiting.pop(uuid, ())]
+        heapify(ready)
+        while ready:
+            for item in waiting.pop(put(heappop(ready)[1]), ()):
+                heappush(ready, item)
+
+    for at, entry in enumerate(entries):
+        before, uuid, time = before_of(entry), _text(entry.get("uuid")), _text(entry.get("timestamp"))
+        if before in known and before not in come:
+            since = since if waiting else time
+            waiting.setdefault(before, []).append((at, entry))
+            continue
+        if waiting and uuid:
+            if uuid in waiting or (time <= since and (time or before in late)):
+                late.add(uuid)
+            else:
+                put_what_waits_for(late)
+                late.clear()
+        put(entry)
+    put_what_waits_for(late)
     # In a copy by the CLI what a compaction kept, which its boundary names as before it, hangs on the boundary.
-    for before in [*waiting]:
-        left = waiting.get(before, [])
-        boundaries = [entry for entry in left if not _text(entry.get("parentUuid"))]
-        waiting[before] = [entry for entry in left if _text(entry.get("parentUuid"))]
-        for boundary in boundaries:
-            take(boundary)
-    return [*ordered, *(entry for left in waiting.values() for entry in left)]  # circles: at the end
+    left = sorted(item for items in waiting.values() for item in items)
+    for item in left:
+        if not _text(item[1].get("parentUuid")) and item in waiting.get(before_of(item[1]), ()):
+            waiting[before_of(item[1])].remove(item)
+            put_what_waits_for([put(item[1])])
+    return [*ordered, *(entry for items in waiting.values() for _, entry in items)]  # circles: at the end
 
 
 def before_of(entry: Mapping[str, Any]) -> str:

@@ -341,7 +341,7 @@ def test_nothing_to_copy():
         ("dabc", "abcd"),
         ("cdab", "abcd"),
         ("dcba", "abcd"),
-        ("bXaY", "XabY"),
+        ("bXaY", "XaYb"),
         ("xyab", "abxy"),
     ],
 )
@@ -352,6 +352,27 @@ def test_in_order(came, ordered):
         {"uuid": name, "parentUuid": parents[name]} if name in parents else {"type": name} for name in came
     ]
     assert "".join(entry.get("uuid", entry.get("type")) for entry in in_order(entries)) == ordered
+
+
+@pytest.mark.parametrize("late", ["bcd", "abcd", "bc", "ab"])
+@pytest.mark.parametrize("more", [[], [user("i", "h", timestamp="9")]])
+def test_what_comes_late_comes_before_all_that_waited(late, more):
+    """A block with parallel calls and the results beside them: what was said last stays last."""
+    entries = [
+        user("a"), call("b", "a", "x", "m"), call("c", "b", "y", "m"), result("d", "b", "x"), result("e", "c", "y"),
+        assistant("f", "e"), user("g", "f"), assistant("h", "g"),
+    ]  # fmt: skip
+    entries = [{**entry, "timestamp": str(at)} for at, entry in enumerate(entries)]
+    came = [*(entry for entry in entries if entry["uuid"] not in late), *more]
+    came += [entry for entry in entries if entry["uuid"] in late]
+    assert in_order(came) == [*entries, *more]
+
+
+def test_a_branch_that_comes_after_what_came_late():
+    """It is no part of that, though it hangs on an old entry: the branch that came last is the last."""
+    old, new = user("a", timestamp="1"), user("z", "a", timestamp="9")
+    came = [assistant("c", "b", timestamp="3"), old, user("b", "a", timestamp="2"), new]
+    assert [entry["uuid"] for entry in in_order(came)] == ["a", "b", "c", "z"]
 
 
 def test_a_compaction_stands_behind_what_was_before_it():
