@@ -19,7 +19,15 @@ from hosts import Host
 from mirror_stores import Broken, FileStore, Recorder, fail
 from real_cli import RealCLI, bash, eventually, tool
 
-from claude_cli_client import MIRROR_ERROR, Client, SessionKey, StaleSessionError, _mirror
+from claude_cli_client import (
+    MIRROR_ERROR,
+    Client,
+    MemoryStore,
+    SessionKey,
+    StaleSessionError,
+    _mirror,
+    rename_session,
+)
 from claude_cli_client._config_copy import copy_config
 from claude_cli_client._project_key import project_key
 
@@ -206,10 +214,20 @@ def test_a_session_from_another_folder(cli: RealCLI):
 def test_a_session_that_is_in_no_store(cli: RealCLI):
     """The CLI says so, as without a store; a session of this disk alone is found by it."""
     missing = "00000000-0000-4000-8000-000000000001"
-    with pytest.raises(StaleSessionError, match=missing):
+    with pytest.raises(StaleSessionError, match=rf"{missing}; neither the store \(Recorder\) nor this disk"):
         cli.client(store=Recorder()).ask("hi", resume=missing)
     local = cli.ask("my name is Ada")
     cli.client(store=Recorder()).ask("what is it?", resume=local.session_id)
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_a_title_from_the_store(cli: RealCLI):
+    """Another machine goes on with the session by the title that it got in the store."""
+    store = MemoryStore()
+    first = cli.client(store=store).ask("my name is Ada")
+    rename_session(first.session_id, "About Ada", store=store)
+    second = elsewhere(cli, store).ask("what is it?", resume="About Ada")
+    assert second.session_id == first.session_id
     assert "my name is Ada" in cli.api.last().user
 
 
