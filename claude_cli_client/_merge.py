@@ -78,41 +78,50 @@ def _settings_file(options: Mapping[str, Any]) -> bool:
 
 _Options = Mapping[str, Any]
 
-# What does not go together, and what to do about it.
-CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
+# What does not go together, and what to do about it. First an option without which it does not occur.
+CONFLICTS: Final[tuple[tuple[str, Callable[[_Options], bool], str], ...]] = (
     (
+        "resume",
         lambda o: _on(o, "resume") and _on(o, "continue_conversation"),
         "resume and continue_conversation exclude each other: give the session, or take the latest",
     ),
     (
+        "session_id",
         lambda o: _on(o, "session_id") and _continues(o) and not _on(o, "fork_session"),
         "session_id names a new session; to go on with one give resume alone, for a copy also fork_session",
     ),
     (
+        "fork_session",
         lambda o: _on(o, "fork_session") and not _continues(o),
         "fork_session needs resume or continue_conversation: there is nothing to copy",
     ),
     (
+        "resume_session_at",
         lambda o: _on(o, "resume_session_at") and not _on(o, "resume"),
         "resume_session_at needs resume",
     ),
     (
+        "resume_drops_turn",
         lambda o: _on(o, "resume_drops_turn") and not _on(o, "resume_session_at"),
         "resume_drops_turn needs resume_session_at",
     ),
     (
+        "background_timeout",
         lambda o: _on(o, "background_timeout") and o.get("background") != "wait",
         "background_timeout needs background='wait'",
     ),
     (
+        "isolated",
         lambda o: _on(o, "isolated") and _on(o, "setting_sources"),
         "isolated=True reads no settings files: leave out setting_sources",
     ),
     (
+        "isolated",
         lambda o: _on(o, "isolated") and o.get("strict_mcp_config") is False,
         "isolated=True takes only your own MCP servers: leave out strict_mcp_config=False",
     ),
     (
+        "dangerously_skip_permissions",
         lambda o: (
             _on(o, "dangerously_skip_permissions")
             and o.get("permission_mode") not in (None, "bypassPermissions")
@@ -120,46 +129,57 @@ CONFLICTS: Final[tuple[tuple[Callable[[_Options], bool], str], ...]] = (
         "dangerously_skip_permissions overrides permission_mode: leave one of them out",
     ),
     (
+        "restricted",
         lambda o: _on(o, "restricted") and _bypass(o),
         "restricted=True does not allow that permissions are bypassed",
     ),
     (
+        "restricted",
         lambda o: _on(o, "restricted") and _on(o, "setting_sources"),
         "restricted=True reads no settings files: leave out setting_sources, or use settings",
     ),
     (
+        "safe_mode",
         lambda o: _on(o, "safe_mode") and _on(o, "mcp_servers", "agents"),
         "safe_mode=True ignores mcp_servers and agents",
     ),
     (
+        "exclude_dynamic_system_prompt_sections",
         lambda o: _on(o, "exclude_dynamic_system_prompt_sections") and o.get("system_prompt") is not None,
         "exclude_dynamic_system_prompt_sections is about the CLI's own prompt, which system_prompt replaces",
     ),
     (
+        "thinking",
         lambda o: o.get("thinking") is not None and o.get("max_thinking_tokens") is not None,
         "thinking makes the CLI ignore max_thinking_tokens: give {'type': 'enabled', 'budget_tokens': ...}",
     ),
     (
+        "permission_prompts",
         lambda o: o.get("permission_prompts") == "none" and _on(o, "permission_prompt_tool"),
         "permission_prompts='none' means that permission_prompt_tool is never asked",
     ),
     (
+        "sandbox",
         lambda o: o.get("sandbox") is not None and _settings_file(o),
         "sandbox is merged into settings, so settings must be a dict or a JSON text, not a file",
     ),
     (
+        "unattended",
         lambda o: _on(o, "unattended") and (o.get("can_use_tool") is not None or _on(o, "permission_prompt_tool")),
         "unattended answers permission requests itself: leave out can_use_tool and permission_prompt_tool",
     ),
     (
+        "can_use_tool",
         lambda o: o.get("can_use_tool") is not None and _on(o, "permission_prompt_tool"),
         "can_use_tool and permission_prompt_tool exclude each other: one of them answers",
     ),
     (
+        "can_use_tool",
         lambda o: o.get("can_use_tool") is not None and o.get("permission_prompts") == "none",
         "permission_prompts='none' means that can_use_tool is never asked",
     ),
     (
+        "env",
         lambda o: MARKER in (o.get("env") or {}),
         f"env must not hold {MARKER}: by it this library finds what a run left behind",
     ),
@@ -243,8 +263,8 @@ def check(options: Mapping[str, Any]) -> None:
             raise TypeError(_unknown(name))
         if value is not None:
             OPTIONS[name].check(name, value)
-    for conflict, message in CONFLICTS:
-        if conflict(options):
+    for name, conflict, message in CONFLICTS:
+        if name in options and conflict(options):
             raise ValueError(message)
 
 

@@ -890,6 +890,13 @@ def test_no_conflict(given):
     merge({}, given)
 
 
+@pytest.mark.parametrize(("name", "conflict"), [row[:2] for row in _merge.CONFLICTS])
+def test_conflict_needs_its_option(name, conflict):
+    """A row is passed over where the option that it begins with is absent: then it never fits."""
+    assert name in OPTIONS
+    assert not conflict(dict.fromkeys(OPTIONS.keys() - {name}, True))
+
+
 def test_conflict_between_client_and_call():
     """The combination is looked at after merging, so a call can switch a default off."""
     with pytest.raises(ValueError, match="continue_conversation"):
