@@ -366,8 +366,8 @@ def build_argv(options: Mapping[str, Any]) -> list[Argument]:
         argv.append("--session-mirror")
     if options.get("can_use_tool") is not None:
         argv.append("--permission-prompt-tool=stdio")
-    for name, option in OPTIONS.items():
-        value = options.get(name)
+    for name in filter(options.__contains__, OPTIONS):  # in the order of the table
+        option, value = OPTIONS[name], options[name]
         if value is not None and option.encode is not None:
             arguments = list(option.encode(option.flag, value))
             _fits(name, arguments, bool(options.get("command_prefix")))

@@ -25,10 +25,13 @@ _PROMPTS: Final = ("system_prompt", "append_system_prompt")
 _FILES: Final = (*_PATHS_AS_TEXT, *_PROMPTS)
 _PATHS: Final = ("cwd", "config_dir", "debug_file")
 _LISTS_OF_PATHS: Final = ("add_dirs", "plugin_dirs")
+_NAMING: Final = frozenset((*_FILES, *_PATHS, *_LISTS_OF_PATHS))
 
 
 def find_named(options: dict[str, Any]) -> None:
     """Complete the paths among these options. Raises ValueError for what is not as it must be."""
+    if _NAMING.isdisjoint(options):
+        return
     here = not options.get("command_prefix")
     if here:
         _expand(options)
