@@ -63,20 +63,20 @@ def build_env(options: Mapping[str, Any], inherited: Mapping[str, str], marker: 
     where `needs_temporary_config` says so.
     """
     outer = inherited.get(MARKER)
-    layers: tuple[Mapping[str, str | None], ...] = (
-        _inherited(options, inherited),
-        dict.fromkeys(NESTING),
-        {MARKER: f"{outer}:{marker}" if outer else marker, "CLAUDE_CODE_ENTRYPOINT": ENTRYPOINT},
-        _variables(options),
-        options.get("env") or {},
-    )
-    merged = {name: value for layer in layers for name, value in layer.items()}
+    merged: dict[str, str | None] = {
+        **_inherited(options, inherited),
+        **dict.fromkeys(NESTING),
+        MARKER: f"{outer}:{marker}" if outer else marker,
+        "CLAUDE_CODE_ENTRYPOINT": ENTRYPOINT,
+        **_variables(options),
+        **(options.get("env") or {}),
+    }
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _inherited(options: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
+def _inherited(options: Mapping[str, Any], inherited: Mapping[str, str]) -> Mapping[str, str]:
     if options.get("inherit_env") is not False:
-        return dict(inherited)
+        return inherited
     kept = {name: value for name, value in inherited.items() if name in KEPT or name.startswith("LC_")}
     return {**kept, "TERM": "dumb"}
 
