@@ -24,6 +24,7 @@ from ._files import PrivateFolder
 from ._lines import Odd
 from ._reduce import Reducer
 from ._sync import Deadline, Latch, WakeUp, here, take
+from ._verdict import Facts, verdict
 from .discovery import known_version, remember_version
 from .errors import ClientClosedError, TurnError
 from .events import Event
@@ -209,8 +210,6 @@ class Channel:
 
     def verdict_on(self, terminal: Event, reducer: Reducer, limit: float) -> TurnError | None:
         """The same for a turn that has its own reducer, as those of a session have."""
-        from ._verdict import Facts, verdict
-
         init = reducer.init if terminal.is_error else None
         version = init.data.get("claude_code_version") if init is not None else ""
         if isinstance(version, str) and version:

@@ -360,18 +360,19 @@ class Client:
         The slot is given back here if anything fails, and by the reader when the run has ended.
         """
         from ._channel import Channel
-        from ._launch import prepare
-        from .discovery import start_error
+        from ._launch import merge_with, prepare
 
         _fork.check()
         pool = self._pool
         slot = Slot()
         channel: Channel | None = None
         try:
-            options = self._merged(self._defaults, given)
+            options = merge_with(self._storing, self._defaults, given)
             try:
                 launch = prepare(options, prompt, self._cli_path, self._storing)
             except (OSError, ImportError) as error:  # a module of ours cannot be read: out of descriptors
+                from .discovery import start_error
+
                 raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
