@@ -90,7 +90,9 @@ def tools_of(pid: int) -> list[Found]:
 def kill(found: Iterable[Found]) -> None:
     """SIGKILL each of these, if it is still the process that was found."""
     found = list(found)
-    if found and not has_proc():  # one look for all: each `ps` is a process
+    if not found:
+        return
+    if not has_proc():  # one look for all: each `ps` is a process
         there = {(pid, started) for pid, _, started in _parents_by_ps()}
         checks = {one[0]: functools.partial(there.__contains__, one) for one in found}
     else:
