@@ -401,7 +401,7 @@ class Reader:
         for fd in filter(lambda fd: fd >= 0, readers):
             poller.register(fd, _READABLE)
         until = monotonic() + _DRAIN_TIME
-        while not self._pipes_ended() and (ready := poller.poll(0)) and monotonic() < until:
+        while not self._process.pipes_ended and (ready := poller.poll(0)) and monotonic() < until:
             for fd, _ in ready:
                 readers[fd]()
 
