@@ -46,7 +46,21 @@ MODELS = {
     "haiku": "claude-haiku-5-5",
     "default": "claude-opus-5-5",
 }
-_CUE = re.compile(r"\[\[\s*(fail|slow|think|plain|tools|hang|exit|retry)\s*(?::\s*([\w.]+)\s*)?\]\]")
+# What a prompt may say -> how it is written, and what may stand behind its colon.
+CUES = {
+    "fail": ("[[fail: 429]] or [[fail: connection]]", r"([45]\d\d|connection)?"),
+    "retry": ("[[retry: 2]]", r"(\d{1,6})?"),
+    "slow": ("[[slow: 5]]", r"(\d{1,6}(\.\d+)?)?"),
+    "think": ("[[think]]", ""),
+    "plain": ("[[plain]]", ""),
+    "tools": ("[[tools: 3]]", r"(\d{1,6})?"),
+    "exit": ("[[exit: 3]]", r"(\d{1,3})?"),
+    "hang": ("[[hang]]", ""),
+    "call": ('[[call: Read {"file_path": "a"}]]', r"(?!)"),  # one that is well formed has been taken out before
+}
+# What looks like one: [[word]], [[word: ...]], and a known word with anything behind it.
+_CUE_NAME = rf"[a-z]{{3,}}(?=\s*(?::|\]\]))|(?:{'|'.join(CUES)})(?=[\s{{])"
+_CUE = re.compile(rf"\[\[\s*({_CUE_NAME})\s*:?\s*(.*?)\s*\]\]", re.DOTALL)
 _CALL = re.compile(r"\[\[\s*call\s*:\s*([\w.-]+)\s*")  # its input, a JSON object, is read by itself
 _DECODER = json.JSONDecoder()
 _CALL_END = re.compile(r"\s*\]\]")
@@ -193,6 +207,7 @@ class Simulation:
     def turn(self, prompt: str) -> None:
         began = time.monotonic()
         named, words = _named_calls(prompt)
+        wrong = next((cue[0] for cue in _CUE.finditer(words) if not _is_cue(cue[1], cue[2])), None)
         cues = dict(_CUE.findall(words))
         words = _CUE.sub("", words)
         mode = "default" if self.mode == "manual" else self.mode
@@ -207,22 +222,35 @@ class Simulation:
         if self.transcript is not None:
             self.transcript.prompt(prompt, _now())
         self.say({**line, "mcp_servers": self.servers()})
+        if wrong is not None:
+            self._misspelt(wrong)
+            return
         self._retries(cues)
         if "hang" in cues:
             self.hang()
         if "exit" in cues:
-            self.player.op_exit(int(_number(cues["exit"], 1)))
+            self.player.op_exit(int(cues["exit"] or 1))
         if "fail" in cues:
             failure = int(cues["fail"]) if cues["fail"].isdigit() else cues["fail"] or 500
             self.say(*api_failure_lines(failure, session_id=self.session_id, index=len(self.results)))
             return
-        pause = _number(cues["slow"], 2) if "slow" in cues else 0.0
+        pause = float(cues["slow"] or 2) if "slow" in cues else 0.0
         calls = self._tool_calls(named or self._plausible_calls(cues))
         if calls is not None:
             self._end(words, cues, pause, calls, began)
 
+    def _misspelt(self, cue: str) -> None:
+        """A test must not pass because what it asks for was never done."""
+        known = ", ".join(written for written, _ in CUES.values())
+        sentence = f"the simulated CLI does not understand {cue[:200]}; it knows {known}"
+        line = result_line(
+            None, subtype="error_during_execution", is_error=True, errors=(sentence,), terminal_reason=None,
+            stop_reason=None, **self._result_facts(0),
+        )  # fmt: skip
+        self.say(line)
+
     def _retries(self, cues: dict[str, str]) -> None:
-        count = int(_number(cues["retry"], 1)) if "retry" in cues else 0
+        count = int(cues["retry"] or 1) if "retry" in cues else 0
         for attempt in range(1, count + 1):
             self.say(api_retry_line(attempt, 10, 100, 529, "overloaded", self.session_id))
             self.pause(0.1)
@@ -230,7 +258,7 @@ class Simulation:
     def _plausible_calls(self, cues: dict[str, str]) -> list[tuple[str, dict[str, Any]]]:
         if "plain" in cues or "Bash" not in self.tools:
             return []
-        wanted = int(_number(cues["tools"], 1)) if "tools" in cues else 1
+        wanted = int(cues["tools"] or 1) if "tools" in cues else 1
         return [
             ("Bash", {"command": f"echo simulated call {count}", "description": "Show a tool call"})
             for count in range(1, wanted + 1)
@@ -364,7 +392,7 @@ def _named_calls(prompt: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
         if cue.start() < end:
             continue  # inside of another one's input
         try:
-            given, after = _DECODER.raw_decode(prompt, cue.end()) if prompt[cue.end()] == "{" else ({}, cue.end())
+            given, after = _input_of(cue[1], prompt, cue.end())
         except (ValueError, IndexError):
             continue
         closed = _CALL_END.match(prompt, after)
@@ -374,9 +402,15 @@ def _named_calls(prompt: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
     return calls, left + prompt[end:]
 
 
-def _number(word: str, default: float) -> float:
-    """What stands behind the colon of a cue; a prompt may contain anything."""
-    return float(word) if re.fullmatch(r"\d{1,6}(\.\d+)?", word) else default
+def _input_of(name: str, prompt: str, begin: int) -> tuple[Any, int]:
+    """And where it ends. Only a tool of the host may want none; else ValueError or IndexError."""
+    if name.startswith("mcp__") and prompt[begin] != "{":
+        return {}, begin
+    return _DECODER.raw_decode(prompt, begin)
+
+
+def _is_cue(word: str, given: str) -> bool:
+    return word in CUES and re.fullmatch(CUES[word][1], given) is not None
 
 
 def _answer_to(prompt: str) -> str:

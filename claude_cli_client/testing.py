@@ -383,7 +383,7 @@ class SimulatedCLI(FakeCLI):
     write, goes on from what was laid out for it, and knows no other ids. The words of earlier turns do not
     change its answers.
 
-    A prompt steers it with these words:
+    A prompt steers it with these words; a turn with others of this kind fails, and says which there are:
 
     [[fail: 429]]   the API call fails with this status, or with `connection`
     [[retry: 2]]    two retries before the answer

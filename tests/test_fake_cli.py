@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from claude_cli_client import testing
+from claude_cli_client import _fake_simulation, testing
 from claude_cli_client._fake_schema import instance_of
 from claude_cli_client.testing import (
     SESSION_ID,
@@ -847,6 +848,47 @@ def test_no_prompt_breaks_the_simulation(prompt: str) -> None:
         done = play(fake, "--output-format=stream-json", stdin=data)
     assert lines_of(done.stdout)[-1]["type"] == "result"
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "cue",
+    [
+        "[[tools: x]]", "[[fail: 99]]", "[[fail: odd]]", "[[slow 5 s]]", "[[think: hard]]", "[[hnag]]", "[[sleep: 5]]",
+        "[[call]]", "[[call: Read]]", '[[call: Read {"file_path": }]]', "[[call: Read {1}]]",
+    ],
+)  # fmt: skip
+def test_a_misspelt_cue_fails_the_turn(cue: str) -> None:
+    """With a sentence that names it and all that there are."""
+    done = simulated(f"Hi [[plain]] {cue}")
+    end = lines_of(done.stdout)[-1]
+    assert (done.returncode, end["type"], end["is_error"]) == (1, "result", True)
+    (sentence,) = end["errors"]
+    assert cue in sentence
+    assert set(re.findall(r"\[\[(\w+)", sentence.partition("; it knows ")[2])) == set(_fake_simulation.CUES)
+
+
+@pytest.mark.parametrize(
+    "text", ["[[a, b], [c]]", "if [[ -f slow ]]; then", "x[[i]]", "[[Page]]", "[[tools, hang]]", "[hang]", "[[hang"]
+)
+def test_what_is_no_cue(text: str) -> None:
+    """Brackets of other kinds are words like all others."""
+    end = lines_of(simulated(text).stdout)[-1]
+    assert end["result"].endswith(text)
+
+
+@pytest.mark.parametrize("cue", ["[[tools]]", "[[ tools : 1 ]]", "[[tools 1]]", "[[fail: 418]]", "[[call: mcp__a__b]]"])
+def test_what_is_a_cue(cue: str) -> None:
+    """Also with a default, with spaces, without the colon; a tool of the host's may want no input."""
+    assert "errors" not in lines_of(simulated(cue).stdout)[-1]
+
+
+def test_a_session_goes_on_after_a_misspelt_cue() -> None:
+    """Only the turn fails."""
+    with live() as host:
+        host.prompt("[[hnag]]")
+        assert host.result()["is_error"]
+        host.prompt("Hi")
+        assert not host.result()["is_error"]
 
 
 @pytest.mark.parametrize(
