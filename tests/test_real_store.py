@@ -26,6 +26,8 @@ from claude_cli_client import (
     SessionKey,
     StaleSessionError,
     _mirror,
+    fork_session,
+    get_messages,
     rename_session,
 )
 from claude_cli_client._config_copy import copy_config
@@ -198,6 +200,60 @@ def test_a_fork(cli: RealCLI):
     assert store.entries(key_of(cli, first.session_id)) == before
     elsewhere(cli, store, "home3").ask("once more", resume=fork.session_id)
     assert "my name is Ada" in cli.api.last().user
+
+
+@pytest.mark.parametrize("way", ["conversation", "session"])
+def test_a_fork_is_wholly_mirrored(cli: RealCLI, way):
+    """The lines that the CLI copies, too, under their own uuids: nobody has to give the store what is missing."""
+    store = Recorder()
+    client = cli.client(store=store)
+    chat = client.conversation()
+    first = chat.ask("my name is Ada [[text: hello Ada]]").session_id
+    if way == "conversation":
+        copy = chat.ask("what is it?", fork_session=True).session_id
+    else:
+        with client.session(resume=first, fork_session=True) as session:
+            copy = session.ask("what is it?").session_id
+    both = uuids(store.entries(key_of(cli, copy)))
+    assert set(uuids(store.entries(key_of(cli, first)))) < set(both)
+    assert set(both.values()) == {1}
+    run = elsewhere(cli, store).run("once more", resume=copy)
+    assert MIRROR_ERROR not in [event.type for event in run]
+    assert "hello Ada" in str(cli.api.last().body["messages"])
+
+
+def test_a_copy_that_the_library_made_in_a_store(cli: RealCLI):
+    """Goes on from its last message, not from the title behind that, which has a uuid as well."""
+    store = MemoryStore()
+    client = cli.client(store=store)
+    copy = fork_session(client.ask("my name is Ada").session_id, cli.cwd, store=store)
+    client.ask("what is it?", resume=copy)
+    assert "my name is Ada" in cli.api.last().user
+    messages = get_messages(copy, cli.cwd, store=store)
+    assert [message.text for message in messages if message.type == "user"] == ["my name is Ada", "what is it?"]
+
+
+@pytest.mark.parametrize("way", ["text", "live"])
+def test_a_conversation_whose_first_turn_is_cancelled_at_once(cli: RealCLI, way):
+    """With its first word the CLI has a prompt to write, and does so when it is told to end: another machine has it."""
+    store = Recorder()
+    options: dict[str, Any] = {"can_use_tool": lambda request: True} if way == "live" else {}
+    chat = cli.client(store=store).conversation(**options)
+    run = chat.run("my name is Ada [[hang]]")
+    next(event for event in run if event.type == "system")
+    run.cancel()
+    list(run)
+    elsewhere(cli, store).conversation(chat.to_dict()).ask("what is it?")
+    assert "my name is Ada" in cli.api.last().user
+
+
+def test_a_conversation_whose_first_prompt_is_blocked(cli: RealCLI):
+    """By a hook: there is no message yet, but a session to go on with."""
+    store = Recorder()
+    chat = cli.client(store=store).conversation()
+    list(chat.run("my name is Ada", hooks={"UserPromptSubmit": lambda call: {"decision": "block", "reason": "no"}}))
+    (key,) = {key for key, _ in store.batches}
+    assert elsewhere(cli, store).conversation(chat.to_dict()).ask("hi").session_id == key.session_id
 
 
 def test_a_session_from_another_folder(cli: RealCLI):
