@@ -61,8 +61,8 @@ class Live(Host):
     # --- a turn
 
     def _serve_turn(self, message: dict[str, Any]) -> None:
-        self.turn_uuid, self.in_turn, self.tool_id = message.get("uuid"), True, ""
-        self.lifecycle(self.turn_uuid, "started")
+        self.prompt_uuid, self.in_turn, self.tool_id = message.get("uuid"), True, ""
+        self.lifecycle(self.prompt_uuid, "started")
         prompt = prompt_of(message.get("message", {}).get("content", ""))
         state = "completed"
         try:
@@ -74,15 +74,15 @@ class Live(Host):
             self.in_turn = False
             self._say_interrupted()
         self.in_turn = False
-        self.lifecycle(self.turn_uuid, state)
+        self.lifecycle(self.prompt_uuid, state)
 
     def say(self, *lines: dict[str, Any]) -> None:
         for line in lines:
             if line.get("type") == "result":
                 if self.in_turn and line["num_turns"] and not line["is_error"]:
                     self._run_hooks("Stop", "", stop_hook_active=False, last_assistant_message=line.get("result", ""))
-                if self.turn_uuid:
-                    line.update(user_message_uuid=self.turn_uuid, user_message_uuids=[self.turn_uuid])
+                if self.prompt_uuid:
+                    line.update(user_message_uuid=self.prompt_uuid, user_message_uuids=[self.prompt_uuid])
             super().say(line)
 
     def _say_interrupted(self) -> None:
@@ -227,7 +227,7 @@ class Live(Host):
     def _run_hooks(self, event: str, name: str, **fields: Any) -> list[dict[str, Any]]:
         """What the matching hooks say; all are asked at once. Of one that fails, what `onFailure` makes of it."""
         given = {
-            "session_id": self.session_id, "transcript_path": "", "cwd": folder(), "prompt_id": self.turn_uuid or "",
+            "session_id": self.session_id, "transcript_path": "", "cwd": folder(), "prompt_id": self.prompt_uuid or "",
             "permission_mode": self.mode, "hook_event_name": event, **fields,
         }  # fmt: skip
         tool_id = fields.get("tool_use_id") or new_uuid()

@@ -94,6 +94,7 @@ class Simulation:
         self.pace = pace
         asked = self.value("--model")
         self.model = MODELS.get(asked or "default", asked or MODEL)
+        self.transcript = self._transcript() if "--session-mirror" in player.argv else None
         self.session_id = self._session_id()
         self.partial = "--include-partial-messages" in player.argv
         self.output = self.value("--output-format") or "text"
@@ -102,8 +103,10 @@ class Simulation:
         self.mode = "bypassPermissions" if "--dangerously-skip-permissions" in player.argv else mode
         self.results: list[dict[str, Any]] = []
         self.cost = 0.0
+        self.prompt_uuid: str | None = None  # of the prompt whose turn it is, where it came with one
         self.denials: list[dict[str, Any]] = []  # tool calls of this turn that were denied
-        self.transcript = self._transcript() if "--session-mirror" in player.argv else None
+        if self.transcript is not None:
+            self.transcript.begin(self.session_id, self.value("--name"))
 
     # --- options
 
@@ -111,14 +114,19 @@ class Simulation:
         return self.player.option(name)
 
     def _session_id(self) -> str:
+        resumed = self.transcript.resumed if self.transcript is not None else self._resumed_id()
+        goes_on = "" if "--fork-session" in self.player.argv else resumed
+        return self.value("--session-id") or goes_on or new_uuid()
+
+    def _resumed_id(self) -> str:
+        """What is resumed, if it is said by its id."""
         resumed = self.value("--resume") or ""
-        same = _UUID.fullmatch(resumed) and "--fork-session" not in self.player.argv
-        return self.value("--session-id") or (resumed if same else new_uuid())
+        return resumed if _UUID.fullmatch(resumed) else ""
 
     def _transcript(self) -> Transcript:
         self.player._module("_project_key")  # which the other one imports
         make: Callable[..., Transcript] = self.player._module("_fake_mirror").Transcript
-        return make(self.session_id, folder(), self.value("--resume") or "", os.environ)
+        return make(self.player, self.value("--resume") or "", bool(self._resumed_id()), folder())
 
     def _tools(self) -> tuple[str, ...]:
         named = self.value("--tools")
@@ -134,6 +142,8 @@ class Simulation:
             return "Error: Invalid session ID. Must be a valid UUID.\n"
         if session is not None and continues and "--fork-session" not in self.player.argv:
             return "Error: --session-id with --continue or --resume also needs --fork-session.\n"
+        if session is not None and self.transcript is not None and self.transcript.in_use:
+            return f"Error: Session ID {session} is already in use.\n"
         turns = self.value("--max-turns")
         if turns is not None and not re.fullmatch(r"-?\d+(\.\d+)?", turns):
             return f"error: option '--max-turns <turns>' argument '{turns}' is invalid. must be a number\n"
@@ -144,16 +154,15 @@ class Simulation:
         return ""
 
     def check(self) -> None:
-        """Ends here what the real CLI would not begin. A title is never missing: who has it is not known."""
+        """Ends here what the real CLI would not begin. Without a transcript no session is missing."""
         problem = self.problem()
         if problem:
             self.refuse(problem)
-        resumed = self.value("--resume") or ""
-        if self.transcript is not None and self.transcript.is_missing and _UUID.fullmatch(resumed):
-            sentence = f"No conversation found with session ID: {resumed}"
+        sentence = self.transcript.problem if self.transcript is not None else ""
+        if sentence:
             line = result_line(
-                None, subtype="error_during_execution", is_error=True, session_id=resumed, calls=0, num_turns=0,
-                cost_usd=0, terminal_reason=None, stop_reason=None, errors=(sentence,),
+                None, subtype="error_during_execution", is_error=True, session_id=self._resumed_id() or new_uuid(),
+                calls=0, num_turns=0, cost_usd=0, terminal_reason=None, stop_reason=None, errors=(sentence,),
             )  # fmt: skip
             if self.output == "stream-json":
                 self.player.op_say(encoded(line))
@@ -170,8 +179,6 @@ class Simulation:
                 self.results.append(line)
             if self.transcript is not None:
                 self.transcript.add(line, _now())
-                if line["type"] == "result":
-                    self.player.op_say(encoded(self.transcript.frame()))
             if self.output == "stream-json":
                 self.player.op_say(encoded(line))
 
@@ -220,7 +227,7 @@ class Simulation:
         )
         self.denials = []
         if self.transcript is not None:
-            self.transcript.prompt(prompt, _now())
+            self.transcript.prompt(prompt, _now(), self.prompt_uuid)
         self.say({**line, "mcp_servers": self.servers()})
         if wrong is not None:
             self._misspelt(wrong)

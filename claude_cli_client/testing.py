@@ -60,7 +60,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _fake_cli
+from . import _fake_cli, _fake_mirror
 from ._check_store import check_store
 from ._fake_control import (
     INITIALIZED,
@@ -235,7 +235,7 @@ class FakeCLI:
         atexit.register(self.close)
 
     def _write(self, scripts: list[dict[str, Any]], version: str | None) -> None:
-        for name in ("calls", "further", "children", "ready", "released"):
+        for name in ("calls", "further", "children", "ready", "released", "written"):
             (self.directory / name).mkdir()
         for number, script in enumerate(scripts):
             (self.directory / f"script.{number}").write_bytes(marshal.dumps(script))
@@ -357,6 +357,7 @@ class FakeCLI:
             for pid in living:  # again each time: a fake may have started one more child meanwhile
                 _kill(pid)
             time.sleep(_POLL)
+        _fake_mirror.remove_written(str(self.directory))
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -369,19 +370,18 @@ class FakeCLI:
 class SimulatedCLI(FakeCLI):
     """A CLI that answers every prompt by itself: no account, no network, no model.
 
-    It reads the prompt as text or as stream-json, says `init`, one harmless tool call with its
-    result (nothing is run), an answer that says that it is simulated and repeats the prompt's
-    first words, and a result with usage and cost. It honours `--model`, `--session-id`, `--resume`,
-    `--fork-session`, `--permission-mode`, `--tools`, `--disallowedTools` (bare names), `--max-turns`,
-    `--include-partial-messages`, `--output-format`, `--input-format`, and `--json-schema` with
-    made-up values. `pace` is the time in seconds between two pieces of text.
+    It reads the prompt as text or as stream-json, says `init`, one harmless tool call with its result (nothing
+    is run), an answer that says that it is simulated and repeats the prompt's first words, and a result with
+    usage and cost. It honours `--model`, `--session-id`, `--resume`, `--fork-session`, `--name`, `--tools`,
+    `--disallowedTools` (bare names), `--permission-mode`, `--max-turns`, `--include-partial-messages`,
+    `--output-format`, `--input-format`, and `--json-schema` with made-up values. `pace`: seconds between two words.
 
     `--tools` and `--disallowedTools` take tools away from `init` and from its own call. A call that the
-    prompt names is made all the same; plan mode and rules with a pattern forbid nothing here.
+    prompt names is made all the same; plan mode, rules with a pattern and earlier turns change nothing here.
 
-    It writes no transcript, and resumes any id. With a store (`--session-mirror`) it says what it would
-    write, goes on from what was laid out for it, and knows no other ids. The words of earlier turns do not
-    change its answers.
+    Without a store it writes no transcript, and resumes any id and title. With one (`--session-mirror`) it does
+    as the real CLI: it writes and mirrors line by line, copies, and refuses what is not there. What it wrote
+    below HOME goes with `close`.
 
     A prompt steers it with these words; a turn with others of this kind fails, and says which there are:
 

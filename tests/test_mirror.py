@@ -24,16 +24,13 @@ from claude_cli_client import (
     SessionClosedError,
     SessionKey,
     SessionStore,
-    StaleSessionError,
     TurnCancelled,
     TurnTimeout,
     _mirror,
     parse_line,
 )
-from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import (
     SESSION_ID,
-    SimulatedCLI,
     began,
     die_by,
     expect,
@@ -227,44 +224,6 @@ def test_a_probe_leaves_no_trace_in_a_store(play, config):
     assert Client(cli_path=fake.path, store=store, config_dir=config).probe().available
     assert store.batches == []
     assert "--session-mirror" not in fake.calls[0].argv
-
-
-def test_the_simulated_cli(tmp_path):
-    """Mirrors its turns as a chain of messages, also over a resume; its words end with what it was asked last."""
-    store = Recorder()
-    with SimulatedCLI() as fake:
-        client = Client(cli_path=fake.path, store=store)
-        first = client.ask("One.", cwd=tmp_path)
-        client.ask("Two.", cwd=tmp_path, resume=first.session_id)
-    (key,) = {key for key, _ in store.batches}
-    assert key == SessionKey(project_key(str(tmp_path.resolve())), first.session_id)
-    chain = [entry for entry in store.entries(key) if "uuid" in entry]
-    assert [entry["parentUuid"] for entry in chain] == [None, *(entry["uuid"] for entry in chain[:-1])]
-    assert store.entries(key)[-1]["lastPrompt"] == "Two."
-
-
-def test_the_simulated_cli_in_another_folder(tmp_path):
-    """A session stays in the project where it began; a copy of it is the new folder's."""
-    (tmp_path / "other").mkdir()
-    store = Recorder()
-    with SimulatedCLI() as fake:
-        client = Client(cli_path=fake.path, store=store)
-        first = client.ask("One.", cwd=tmp_path).session_id
-        client.ask("Two.", cwd=tmp_path / "other", resume=first)
-        copy = client.ask("Three.", cwd=tmp_path / "other", resume=first, fork_session=True).session_id
-    here, there = (project_key(str(path.resolve())) for path in (tmp_path, tmp_path / "other"))
-    assert {key for key, _ in store.batches} == {SessionKey(here, first), SessionKey(there, copy)}
-
-
-@pytest.mark.parametrize("way", ["run", "session"])
-def test_the_simulated_cli_does_not_know_a_session(tmp_path, way):
-    """That is in no store; nothing is stored of it."""
-    store = Recorder()
-    with SimulatedCLI() as fake:
-        client = Client(cli_path=fake.path, store=store, config_dir=tmp_path)
-        with pytest.raises(StaleSessionError, match=SESSION_ID):
-            client.ask("Hi.", resume=SESSION_ID) if way == "run" else client.session(resume=SESSION_ID)
-    assert store.batches == []
 
 
 # --- whose transcript a file is
