@@ -53,6 +53,7 @@ class Reducer:
         self.in_result = False  # the last thing that happened was the end of a turn
         self._results = 0
         self._ours = True  # the turn that our prompt began, not a notification's
+        self.messages = 0  # of the model in the main turn
         self._message_id = ""
         self._texts: list[str] = []
         self._cost: float | None = 0.0
@@ -91,11 +92,6 @@ class Reducer:
             return ""
         status = retry.api_error_status or retry.error or "no connection"
         return f"; the last thing heard of the API: retry {retry.retry_attempt} after {status}"
-
-    @property
-    def has_spoken(self) -> bool:
-        """Whether the model has said anything in the main turn."""
-        return bool(self._message_id or self._texts)
 
     @property
     def text(self) -> str:
@@ -160,6 +156,7 @@ class Reducer:
             # Without an id (a gateway may leave it out) a line is a message of its own.
             if event.message_id != self._message_id or not (event.message_id or event.block_index):
                 self._message_id, self._texts = event.message_id, []
+                self.messages += 1
             if event.type == "text":
                 self._texts.append(event.text)
         return event

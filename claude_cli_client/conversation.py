@@ -8,7 +8,8 @@ So while a turn runs, its id is told (a host that dies should know it); when the
 id is kept only if there is reason to believe in the transcript, else the one before it:
 
 * the CLI said a result, and that is not "no such session";
-* or the model said something;
+* or the model said something (and more than one thing, if somebody else killed the CLI: what it says
+  first it says a moment before it writes anything);
 * or the CLI obeyed a TERM, as it does with 143, for then it has written what there was.
 
 A turn that failed before any of that leaves no id that could not be resumed.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .options import ConversationOptions
 
 _OBEYED: Final = 143  # 128 + TERM: how the CLI ends when it is told to
+_KILLED: Final = (-9, 137)  # by the kernel for want of memory, say; 137 behind a shell
 _ENDING: Final = 5.0  # seconds from a terminal event to the end of its run, which takes microseconds
 _FIELDS: Final = ("session_id", "cwd")
 
@@ -237,4 +239,5 @@ def _is_kept(channel: Channel | Turn) -> bool:
     terminal, reducer = channel.terminal, channel.reducer
     if terminal is None or not reducer.session_id or isinstance(channel.error(terminal), StaleSessionError):
         return False
-    return terminal.type == RESULT or reducer.has_spoken or channel.exit_code == _OBEYED
+    by_others = channel.exit_code in _KILLED and terminal.subtype == "process"
+    return terminal.type == RESULT or reducer.messages > by_others or channel.exit_code == _OBEYED

@@ -107,13 +107,14 @@ def test_a_session_that_changes_its_id(play):
     [
         [exit_with(1)],
         [init(), die_by(9)],
+        [init(), text("no"), die_by(9)],
         [init(), exit_with(1)],
         GONE,
     ],
-    ids=["no start", "killed", "broken", "stale"],
+    ids=["no start", "killed", "killed with its first message", "broken", "stale"],
 )
 def test_a_failed_first_turn_leaves_no_dead_id(play, failure):
-    """Before the model has spoken nobody knows whether there is a transcript: the next turn begins anew."""
+    """Where nothing says that there is a transcript: the next turn begins anew."""
     fake = play(scripts=[failure, ANSWER])
     conversation = chat(fake)
     with pytest.raises(Exception, match=r".") as caught:
@@ -127,11 +128,11 @@ def test_a_failed_first_turn_leaves_no_dead_id(play, failure):
 @pytest.mark.parametrize(
     "failure",
     [
-        [init(), text("no"), die_by(9)],
-        [init(), tool_use("Bash", {"command": "ls"}), die_by(9)],
+        [init(), text("no"), exit_with(1)],
+        [init(), tool_use("Bash", {"command": "ls"}, message_id="m1"), text("so", message_id="m2"), die_by(9)],
         [init(), result("no", is_error=True, api_error_status=500)],
     ],
-    ids=["text", "tool", "result"],
+    ids=["text", "a second message", "result"],
 )
 def test_a_failed_first_turn_that_made_a_session(play, failure):
     """There is a transcript where the model has spoken or the CLI has said a result: it goes on with it."""
