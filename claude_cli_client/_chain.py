@@ -7,7 +7,7 @@ that ends last in the file, followed from its end to its root.
 Two things are not on that branch and belong to it all the same. A model may call several tools at
 once: the CLI writes one entry per call, and each result hangs on its own call, so the branch holds
 one result and may miss calls; they are put back behind the answer they belong to. And a
-compaction may keep some messages as they were: they are put back behind its summary.
+compaction may keep some messages as they were: they hang on its summary then, as the CLI has it.
 
 Works on a `Link` per entry, which is small, so that a transcript of any size can be put in order
 without holding it; `place` says where the entry is. Everything here is linear, survives any JSON,
@@ -200,32 +200,36 @@ def _whole(leaves: Sequence[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
     """The branch of the last of these, with all that belongs to it."""
     if not leaves:
         return []
+    moved, behind = _moved(by_uuid)
     branch: dict[str, Link] = {}
-    at: Link | None = max(leaves, key=lambda leaf: leaf.place)
+    end = max(leaves, key=lambda leaf: leaf.place)
+    at = by_uuid.get(behind.get(end.uuid, end.uuid))
     while at is not None and at.uuid not in branch:
         branch[at.uuid] = at
-        at = by_uuid.get(at.parent)
+        at = by_uuid.get(moved.get(at.uuid) or behind.get(at.parent) or at.parent)
     chain = list(reversed(branch.values()))
-    for missing in (_kept_messages, _parallel_calls):
-        chain = _inserted(chain, missing(chain, by_uuid))
-    return chain
+    calls = _parallel_calls(chain, by_uuid)
+    return [item for link in chain for item in (link, *calls.get(link.uuid, ()))]
 
 
-def _inserted(chain: list[Link], behind: Mapping[str, list[Link]]) -> list[Link]:
-    return [item for link in chain for item in (link, *behind.get(link.uuid, ()))]
+def _moved(by_uuid: Mapping[str, Link]) -> tuple[dict[str, str], dict[str, str]]:
+    """Other parents, where a compaction kept messages: of these, and by their old parent those of all others.
 
-
-def _kept_messages(chain: Sequence[Link], by_uuid: Mapping[str, Link]) -> dict[str, list[Link]]:
-    """What a compaction kept, by the uuid behind which it belongs."""
-    there = {link.uuid for link in chain}
+    What it kept hangs in a row on its anchor, and what hung on that on the last of the row.
+    """
+    moved: dict[str, str] = {}
+    behind: dict[str, str] = {}
     walked: set[str] = set()
-    behind: dict[str, list[Link]] = {}
-    for boundary in chain:
-        for uuid in _between(boundary.kept, by_uuid, walked) if boundary.ends else boundary.kept:
-            if uuid in by_uuid and uuid not in there:
-                there.add(uuid)
-                behind.setdefault(boundary.anchor, []).append(by_uuid[uuid])
-    return behind
+    for boundary in reversed([*by_uuid.values()]):  # of two that kept the same the last one counts
+        kept = _between(boundary.kept, by_uuid, walked) if boundary.ends else boundary.kept
+        row = dict.fromkeys(uuid for uuid in kept if uuid in by_uuid)
+        if row and boundary.anchor in by_uuid:
+            above = boundary.anchor
+            for uuid in row:
+                moved.setdefault(uuid, above)
+                above = uuid
+            behind.setdefault(boundary.anchor, above)
+    return moved, behind
 
 
 def _between(ends: Sequence[str], by_uuid: Mapping[str, Link], walked: set[str]) -> list[str]:

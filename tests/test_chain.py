@@ -112,6 +112,23 @@ def test_what_a_compaction_kept():
     assert shown(*before, boundary, user("s", "c"), user("v", "s")) == ["s", "a", "b", "v"]
 
 
+def test_a_compaction_that_ends_a_session():
+    """What it kept is the last that was said, whatever notes hang on its summary."""
+    kept = {"preservedMessages": {"anchorUuid": "s", "uuids": ["a"]}}
+    boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=kept)
+    entries = [user("u"), assistant("a", "u"), boundary, user("s", "c")]
+    assert shown(*entries) == shown(*entries, other("attachment", "x", "s")) == ["s", "a"]
+
+
+@pytest.mark.parametrize(("parent", "found"), [("a", "sav"), ("b", "sabv"), ("s", "sabv"), ("u", "uv")])
+def test_a_session_that_went_on_behind_what_was_kept(parent, found):
+    """As the CLI resumes it: what was kept is part of the new branch, though its old parent is of the old one."""
+    kept = {"preservedMessages": {"anchorUuid": "s", "uuids": ["a", "b"]}}
+    boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=kept)
+    before = [user("u"), assistant("a", "u"), assistant("b", "a")]
+    assert shown(*before, boundary, user("s", "c"), user("w", "s"), user("v", parent)) == list(found)
+
+
 @pytest.mark.parametrize(
     ("head", "tail", "found"),
     [("a", "b", "sabv"), ("b", "b", "sbv"), ("b", "a", "sv"), ("gone", "b", "sv"), ("a", "gone", "sv"), ("a", 7, "sv")],
@@ -122,6 +139,19 @@ def test_what_a_compaction_of_an_older_cli_kept(head, tail, found):
     boundary = other("system", "c", None, subtype="compact_boundary", compactMetadata=kept)
     before = [user("u"), assistant("a", "u"), assistant("b", "a")]
     assert shown(*before, boundary, user("s", "c"), user("v", "s")) == list(found)
+
+
+@pytest.mark.parametrize("metadata", [
+    {"preservedMessages": {"uuids": ["a"]}}, {"preservedSegment": {"headUuid": "a", "tailUuid": "a"}},
+])  # fmt: skip
+def test_what_two_compactions_kept(metadata):
+    """It comes behind the summary of the last one."""
+    entries = [user("u"), assistant("a", "u")]
+    for name in "12":
+        about = {kind: {**kept, "anchorUuid": f"s{name}"} for kind, kept in metadata.items()}
+        entries.append(other("system", f"c{name}", None, subtype="compact_boundary", compactMetadata=about))
+        entries.append(user(f"s{name}", f"c{name}"))
+    assert shown(*entries, user("v", "s2")) == ["s2", "a", "v"]
 
 
 # --- calls at the same time

@@ -148,6 +148,19 @@ def test_a_compaction(cli: RealCLI) -> None:
     assert kept == [text for text in ("old answer", "kept answer") if text in sent.split("second")[0]] + ["new answer"]
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_session_that_went_on_behind_a_compaction(cli: RealCLI, place: int) -> None:
+    """From its summary, or from what it kept: read as the CLI resumes it, though the kept answer has its old parent."""
+    session = session_of(cli.events("first [[text: old answer]]"))
+    for prompt in ("second [[text: kept answer]]", "/compact", "third [[text: dropped answer]]"):
+        cli.events(prompt, resume=session)
+    at = messages(cli, session)[place].uuid
+    cli.events("fourth [[text: new answer]]", resume=session, resume_session_at=at)
+    read = [message.text for message in messages(cli, session) if message.type == "assistant"]
+    cli.events("fifth", resume=session)
+    assert read == said_by_the_model(cli) == ["kept answer", "new answer"]
+
+
 def test_a_compaction_of_an_older_cli(cli: RealCLI) -> None:
     """Its boundary names the ends of what it kept alone: read as the CLI reads it."""
     session = session_of(cli.events("first [[text: old answer]]"))
