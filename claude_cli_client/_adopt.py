@@ -125,7 +125,8 @@ def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
     # Parallel calls of one answer, and their results, hang beside the chain.
     answers = {_message_of(by_uuid[uuid]) for uuid in wanted} - {None}
     wanted |= {uuid for uuid, entry in by_uuid.items() if _message_of(entry) in answers}
-    wanted |= {uuid for uuid, entry in by_uuid.items() if entry.get("sourceToolAssistantUUID") in wanted}
+    callers = {uuid: entry.get("sourceToolAssistantUUID") for uuid, entry in by_uuid.items()}
+    wanted |= {uuid for uuid, caller in callers.items() if isinstance(caller, str) and caller in wanted}
     wanted -= _ids(there)
     return [entry for uuid, entry in by_uuid.items() if uuid in wanted] + _names(there, local)
 

@@ -319,6 +319,15 @@ def test_odd_links_are_none():
     assert not has_gap([said(1), {"type": "user", "uuid": ["x"], "parentUuid": {"y": 1}}])
 
 
+@pytest.mark.parametrize("odd", [None, 7, "x", ["x"], {"y": 1}])
+@pytest.mark.parametrize("field", ["message", "parentUuid", "logicalParentUuid", "sourceToolAssistantUUID", "tag"])
+def test_odd_fields_are_survived(key, field, odd):
+    """Whatever a line of this disk says: what leads to the stored part is found."""
+    local = [said(1), said(2), {**said(8, 1), field: odd}, {"type": "tag", field: odd}]
+    _, lacking = completed([(key, [said(3)])], [(key, local)])
+    assert [entry["uuid"] for entry in lacking[0][1] if "uuid" in entry] == [uuid(1), uuid(2)]
+
+
 def test_a_store_that_breaks_once(resume, local, key, monkeypatch):
     """It is tried again, as by the mirror."""
     monkeypatch.setattr(_adopt, "PAUSES", (0.0, 0.0))
