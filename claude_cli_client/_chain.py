@@ -2,7 +2,9 @@
 
 Pure. A transcript is a tree written down as a list: each entry names its parent, and a session that
 was resumed twice at a time, rewound or compacted has several branches. The conversation is the branch
-that ends last in the file, followed from its end to its root.
+with which the CLI goes on, followed from its end to its root: at the end of a turn the CLI notes its last
+entry, and of what stands below the last of these notes the end is taken that comes last in the file;
+without such a note, of all. (Seen with CLI 2.1.332.)
 
 Two things are not on that branch and belong to it all the same. A model may call several tools at
 once: the CLI writes one entry per call, and each result hangs on its own call, so the branch holds
@@ -126,6 +128,7 @@ class Link(NamedTuple):
     place: int  # its offset in a file, its index in a list: grows
     uuid: str
     parent: str
+    before: str  # the parent; of a compaction, which has none, what it was written behind
     kind: str
     shown: bool  # a message of the main conversation that is meant to be seen
     writer: tuple[bool, str]  # sidechain, agent
@@ -151,6 +154,7 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
         place,
         uuid,
         _text(entry.get("parentUuid")),
+        before_of(entry),
         kind,
         kind in _SPOKEN and not (sidechain or entry.get("isMeta") or entry.get("teamName")),
         (sidechain, _text(entry.get("agentId"))),
@@ -163,10 +167,18 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
     )
 
 
-def conversation(links: Sequence[Link]) -> list[Link]:
-    """The messages of a session, in order, as they are meant to be seen."""
+def note_of_a_turn(entry: Mapping[str, Any]) -> str:
+    """The last entry of a turn, if this line is the note of it at the turn's end."""
+    return _text(entry.get("leafUuid")) if entry.get("type") == "last-prompt" else ""
+
+
+def conversation(links: Sequence[Link], note: str = "") -> list[Link]:
+    """The messages of a session, in order, as they are meant to be seen. `note`: the last one of a turn."""
     by_uuid = {link.uuid: link for link in links}
-    leaves = _leaves(links, by_uuid) or [link for link in by_uuid.values() if link.kind in _SPOKEN]
+    ends = _ends(links, by_uuid)
+    below = _below(note, links) if note in by_uuid else set()
+    leaves = _leaves([end for end in ends if end.uuid in below] or ends, by_uuid)
+    leaves = leaves or [link for link in by_uuid.values() if link.kind in _SPOKEN]
     return [link for link in _whole([leaf for leaf in leaves if leaf.shown] or leaves, by_uuid) if link.shown]
 
 
@@ -180,13 +192,30 @@ def agent_conversation(links: Sequence[Link]) -> list[Link]:
 # --- the branch
 
 
-def _leaves(links: Iterable[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
-    """For each entry that is nobody's parent the nearest message, itself or above it."""
+def _ends(links: Iterable[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
     parents = {link.parent for link in links}
+    return [end for end in by_uuid.values() if end.uuid not in parents]
+
+
+def _below(uuid: str, links: Iterable[Link]) -> set[str]:
+    """This entry, and all that were written behind it."""
+    behind: dict[str, list[str]] = {}
+    for link in links:
+        behind.setdefault(link.before, []).append(link.uuid)
+    found, todo = {uuid}, [uuid]
+    while todo:
+        new = [each for each in behind.get(todo.pop(), ()) if each not in found]
+        found.update(new)
+        todo += new
+    return found
+
+
+def _leaves(ends: Iterable[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
+    """For each of these the nearest message, itself or above it."""
     seen: set[str] = set()  # where two walks meet, they go on alike
     leaves = []
-    for end in by_uuid.values():
-        at = end if end.uuid not in parents else None
+    for end in ends:
+        at: Link | None = end
         while at is not None and at.uuid not in seen:
             seen.add(at.uuid)
             if at.kind in _SPOKEN:

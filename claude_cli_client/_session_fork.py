@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import Link
+from ._chain import Link, note_of_a_turn
 
 _LEFT_OUT: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 # Where an entry names others: what a compaction kept, and whose prompts it took into its summary.
@@ -51,6 +51,11 @@ class ForkPlan:
         if place == self._last:  # the CLI goes on from the latest message
             copied["timestamp"] = self._now
         return copied
+
+    def note(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The copy of the note of a turn's end, so that the CLI goes on with the same branch."""
+        new = self._ids.get(note_of_a_turn(entry))
+        return None if new is None else {**entry, "leafUuid": new, "sessionId": self._new_id}
 
     def _renamed(self, value: Any, depth: int = 3) -> Any:
         """Each id in it that is one of a copied entry. Not deeper than the CLI writes them: it may be any JSON."""

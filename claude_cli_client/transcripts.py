@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ._chain import Link, SessionMessage, agent_conversation, conversation, link, message_of
+from ._chain import Link, SessionMessage, agent_conversation, conversation, link, message_of, note_of_a_turn
 from ._checks import as_text, path, repaired, uuid, whole
 from ._session_fork import ForkPlan, first_until
 from ._summary import LONGEST_TEXT, SessionInfo, session_info, summarize
@@ -95,14 +95,14 @@ def get_messages(
 ) -> list[SessionMessage]:
     """The conversation, oldest message first: what the user and the model said, tools included.
 
-    Where the session has several branches, the one that was continued last. After a compaction it
+    Where the session has several branches, the one with which the CLI goes on. After a compaction it
     begins with the summary. Time grows with the length of the transcript; memory with what is
     returned, some hundred bytes for each other entry, and all that a store loads.
     """
     uuid("session_id", session_id)
     first, last = _page(limit, offset)
     with _place(directory, config_dir, store).open(session_id) as transcript:
-        shown = conversation(_links(transcript))[first:last]
+        shown = conversation(*_links(transcript))[first:last]
         return [message_of(entry) for entry in transcript.at(link.place for link in shown)]
 
 
@@ -133,7 +133,7 @@ def get_subagent_messages(
     _check_agent(agent_id)
     first, last = _page(limit, offset)
     with _place(directory, config_dir, store).open_subagent(session_id, agent_id) as transcript:
-        shown = agent_conversation(_links(transcript))[first:last]
+        shown = agent_conversation(_links(transcript)[0])[first:last]
         parents = [transcript.parents().get(name) for name in ("toolUseId", "parentAgentId")]
         parents = [name if isinstance(name, str) else None for name in parents]
         return [message_of(entry, *parents) for entry in transcript.at(link.place for link in shown)]
@@ -209,6 +209,8 @@ def fork_session(
         if plan.empty:
             raise SessionNotFoundError(f"session {session_id} has no message that could be copied", wanted=session_id)
         about = {"sessionId": new_id, "timestamp": now}
+        if up_to is not None:  # that message is the last one then, whichever branch it is on
+            original.note = {}
         transcript.create_beside(new_id, _copied(transcript, plan, original, title, about))
     return new_id
 
@@ -264,8 +266,15 @@ def _page(limit: int | None, offset: int) -> tuple[int, int | None]:
     return first, None if limit is None else first + min(limit, _FAR)
 
 
-def _links(transcript: _Transcript) -> list[Link]:
-    return [found for place, entry in transcript.scan() if (found := link(entry, place)) is not None]
+def _links(transcript: _Transcript) -> tuple[list[Link], str]:
+    """The entries of the tree, and the last note of a turn's end."""
+    links, note = [], ""
+    for place, entry in transcript.scan():
+        if (found := link(entry, place)) is not None:
+            links.append(found)
+        else:
+            note = note_of_a_turn(entry) or note
+    return links, note
 
 
 def _check_agent(agent_id: str) -> None:
@@ -311,11 +320,14 @@ class _Original:
     def __init__(self, transcript: _Transcript, session_id: str) -> None:
         self.links: list[Link] = []
         self.replacements: list[Any] = []  # long tool results that the CLI keeps elsewhere
+        self.note: dict[str, Any] = {}  # of the end of the last turn
         self._summary: dict[str, Any] = {}
         for place, entry in transcript.scan():
             self._summary = summarize(self._summary, (entry,))
             if (found := link(entry, place)) is not None:
                 self.links.append(found)
+            elif note_of_a_turn(entry):
+                self.note = entry
             elif entry.get("type") == "content-replacement" and entry.get("sessionId") == session_id:
                 replacements = entry.get("replacements")
                 self.replacements += replacements if isinstance(replacements, list) else []
@@ -336,6 +348,8 @@ def _copied(
     for place, entry in transcript.scan():
         if (copy := plan.copy(place, entry)) is not None:
             yield copy
+    if (note := plan.note(original.note)) is not None:
+        yield note
     if original.replacements:
         yield {"type": "content-replacement", "replacements": original.replacements, "uuid": str(uuid4()), **about}
     yield {"type": "custom-title", "customTitle": title or f"{original.title} (fork)", "uuid": str(uuid4()), **about}

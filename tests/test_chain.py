@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from claude_cli_client._chain import SessionMessage, agent_conversation, conversation, in_order, link, message_of
+from claude_cli_client._chain import (
+    SessionMessage,
+    agent_conversation,
+    conversation,
+    in_order,
+    link,
+    message_of,
+    note_of_a_turn,
+)
 from claude_cli_client._session_fork import ForkPlan, first_until
 
 
@@ -65,6 +73,38 @@ def test_the_last_branch_counts():
     """Two continuations of one message: the one that was written last is the conversation."""
     assert shown(user("u"), assistant("a", "u"), user("v", "a"), user("w", "a")) == ["u", "a", "w"]
     assert shown(user("u"), assistant("a", "u"), user("w", "a"), user("v", "a")) == ["u", "a", "v"]
+
+
+@pytest.mark.parametrize(
+    ("note", "found"),
+    [("", "uabw"), ("v", "uav"), ("x", "uav"), ("w", "uabw"), ("b", "uabw"), ("-", "uabw")],
+)
+def test_the_branch_of_the_turn_that_ended_last(note, found):
+    """The CLI notes the last entry of a turn, and goes on with the end that comes last below it (measured)."""
+    entries = [user("u"), assistant("a", "u"), user("v", "a"), other("attachment", "x", "v")]
+    entries += [user("b", "a"), assistant("w", "b")]
+    assert [link.uuid for link in conversation(links(entries), note)] == list(found)
+
+
+def test_a_note_from_before_a_compaction():
+    """That stands behind it, though no parent says so."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="a")
+    entries = [user("u"), assistant("a", "u"), boundary, user("s", "c"), assistant("b", "s")]
+    assert [link.uuid for link in conversation(links(entries), "a")] == ["s", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ({"type": "last-prompt", "leafUuid": "a"}, "a"),
+        ({"type": "last-prompt"}, ""),
+        ({"type": "last-prompt", "leafUuid": 7}, ""),
+        ({"type": "summary", "leafUuid": "a"}, ""),
+    ],
+)
+def test_the_note_of_a_turn(line, note):
+    """Other lines name leaves, too."""
+    assert note_of_a_turn(line) == note
 
 
 def test_what_is_not_meant_to_be_seen():

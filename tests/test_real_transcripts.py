@@ -261,6 +261,25 @@ def test_a_copy_is_resumed(cli: RealCLI) -> None:
     assert cli.ask("by title", resume="The copy").session_id == copy
 
 
+def test_turns_that_overlap(cli: RealCLI) -> None:
+    """Of the branches that are shown is the one with which the CLI goes on, in a copy, too."""
+    with cli.session() as session:
+        first = session.ask("zero [[text: answer zero]]")
+        slow = session.run("one [[delay: 3]][[text: answer one]]")
+        cli.api.requests(2)
+        cli.ask("two [[text: answer two]]", resume=first.session_id)
+        slow.result()
+        cli.ask("three [[text: answer three]]", resume=first.session_id)
+    answers = [message.text for message in messages(cli, first.session_id) if message.type == "assistant"]
+    assert answers == ["answer zero", "answer one"]
+    copy = fork_session(first.session_id, config_dir=cli.config_dir)
+    assert [message.text for message in messages(cli, copy) if message.type == "assistant"] == answers
+    for each in (copy, first.session_id):
+        cli.ask("and now?", resume=each)
+        sent = [message["content"] for message in cli.api.last().body["messages"] if message["role"] == "assistant"]
+        assert [block["text"] for content in sent for block in content] == answers
+
+
 def test_a_copy_until_a_message_is_resumed(cli: RealCLI) -> None:
     """What came after that message is not in the copy."""
     first = cli.events("one [[text: answer one]]")

@@ -801,6 +801,19 @@ def test_a_full_disk_is_told(disk, monkeypatch):
 # --- copies
 
 
+def test_turns_at_the_same_time(place):
+    """Shown is the branch of the turn that ended last, of a copy too; until a message, the branch of that."""
+    first, one, two = said("first"), said("one"), said("two")
+    one["parentUuid"] = two["parentUuid"] = first["uuid"]
+    notes = [{"type": "last-prompt", "leafUuid": entry["uuid"]} for entry in (two, one)]
+    session_id = place.put(first, one, two, *notes)
+    assert [message.text for message in messages(place, session_id)] == ["first", "one"]
+    copy = client.fork_session(session_id, **place.where)
+    assert [message.text for message in messages(place, copy)] == ["first", "one"]
+    until = client.fork_session(session_id, up_to=two["uuid"], **place.where)
+    assert [message.text for message in messages(place, until)] == ["first", "two"]
+
+
 def test_a_copy_reads_the_same(place):
     """Same messages under new ids, a title that says what it is, the original unchanged."""
     place.captured()
@@ -814,7 +827,7 @@ def test_a_copy_reads_the_same(place):
     assert new_messages[0].data["forkedFrom"] == {"sessionId": PARALLEL, "messageUuid": old_messages[0].uuid}
     assert client.get_session(new, **place.where).custom_title == "My renamed (fork)"
     kinds = {entry["type"] for entry in place.entries(new)}
-    assert kinds == {"user", "assistant", "attachment", "custom-title"}
+    assert kinds == {"user", "assistant", "attachment", "last-prompt", "custom-title"}
 
 
 def test_a_copy_after_a_compaction_reads_the_same(place):
