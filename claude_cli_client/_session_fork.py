@@ -30,6 +30,8 @@ class ForkPlan:
         self._ids = {uuid: new_uuid() for uuid in self._by_uuid}
         self._written = {link.place for link in self._by_uuid.values() if link.kind != "progress"}
         self._last = max(self._written, default=-1)
+        self._notes = {link.uuid: link.parent for link in self._by_uuid.values() if link.kind == "progress"}
+        self._above: dict[str, str | None] = {}  # the new id of what such a note of progress hangs on
         self.empty = not self._written
 
     def copy(self, place: int, entry: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -67,12 +69,14 @@ class ForkPlan:
 
     def _parent(self, uuid: str) -> str | None:
         """The new id of the nearest entry above that is copied. Circles of progress notes end."""
-        seen: set[str] = set()
-        at = self._by_uuid.get(self._by_uuid[uuid].parent)
-        while at is not None and at.kind == "progress" and at.uuid not in seen:
-            seen.add(at.uuid)
-            at = self._by_uuid.get(at.parent)
-        return self._ids[at.uuid] if at is not None and at.kind != "progress" else None
+        passed: dict[str, None] = {}
+        at = self._by_uuid[uuid].parent
+        while at in self._notes and at not in passed and at not in self._above:
+            passed[at] = None
+            at = self._notes[at]
+        above = self._above.get(at) if at in self._notes else self._ids.get(at)
+        self._above.update(dict.fromkeys(passed, above))  # a long row of them is walked once
+        return above
 
 
 def first_until(links: Sequence[Link], uuid: str) -> list[Link] | None:

@@ -1,5 +1,6 @@
 """Which entries are the conversation, pure: small trees written down as lines, and the order that comes out."""
 
+import itertools
 import time
 
 import pytest
@@ -300,8 +301,11 @@ def test_long_transcripts_take_linear_time():
         about = {"subtype": "compact_boundary", "compactMetadata": kept}
         boundaries = [other("system", f"b{n}", f"b{n - 1}" if n else f"r{count - 1}", **about) for n in range(count)]
         made = links([*long, *ends, *calls, *results, *boundaries, user("v", f"b{count - 1}")])
+        notes = [other("progress", f"p{n}", f"p{n - 1}") for n in range(count)]
+        notes += [user(f"w{n}", f"p{n}") for n in range(count)]
         begin = time.process_time()
         assert len(conversation(made)) == 2 * count + 2
+        assert len(copies(notes)) == count
         return time.process_time() - begin
 
     measured(1000)
@@ -337,7 +341,7 @@ def test_a_message():
 
 
 def copies(entries, chosen=None):
-    numbers = iter(range(100))
+    numbers = itertools.count()
     plan = ForkPlan(links(entries) if chosen is None else chosen, "old", "new", "now", lambda: f"n{next(numbers)}")
     return [copied for place, item in enumerate(entries) if (copied := plan.copy(place, item)) is not None]
 
