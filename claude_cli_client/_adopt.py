@@ -1,10 +1,9 @@
 """A session that is on this disk and not, or not wholly, in the store: the store gets it.
 
-A resumed turn mirrors only its new lines. So a session that began without the store, or whose first
-turns the store did not take, would be stored from its middle on, and resumed from there the next
-time: without its history, in silence. Before such a turn the rest goes to the store from the files of
-this machine: each transcript in one batch, which a store takes as a whole or not at all, subagents
-first. A session whose main transcript is there is there wholly.
+A resumed turn mirrors only its new lines. So turns that the store did not take, or that were made
+without it, would be missing in it: without its beginning, or its end, the session would be resumed
+the next time, in silence. Before such a turn they go to the store from the files of this machine:
+each transcript in one batch, which a store takes as a whole or not at all, subagents first.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import before_of, in_order, kept_by
+from ._chain import before_of, in_order, kept_by, note_of_a_turn
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
@@ -95,10 +94,10 @@ def adopt(store: SessionStore, transcripts: Iterable[Transcript], is_over: Calla
 
 
 def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tuple[list[Transcript], list[Transcript]]:
-    """What is stored, with what stands before it on this disk; and that part, which the store lacks.
+    """What is stored, with what this disk has more of it; and that part, which the store lacks.
 
-    Only what leads to the stored messages, and how the session is called: a branch of this disk that the
-    store never knew stays here.
+    Where the store has something of its own, only what leads to the stored messages, and how the session is
+    called: a branch of this disk that the store never knew stays here.
     """
     whole = dict(stored)
     lacking: list[Transcript] = []
@@ -106,11 +105,23 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
     for key, entries in local:
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
         there = whole.get(key)
-        missing = entries if there is None else _before(there, entries)
+        missing = entries if there is None else _behind(there, entries) or _before(there, entries)
         if missing:
             lacking.append((key, missing))
-            whole[key] = in_order([*missing, *(there or ())])
+            whole[key] = in_order([*(there or ()), *missing])  # as the store will give it the next time
     return list(whole.items()), lacking
+
+
+def _behind(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
+    """What this disk has beyond all that is stored: turns that the store missed, or that were made without it.
+
+    Nothing where the store has something of its own: then another machine has gone on, and is right.
+    """
+    stored = _ids(there)
+    if not stored <= _ids(local):
+        return []
+    more = [entry for entry in local if (uuid := identity(entry)) is not None and uuid not in stored]
+    return [*more, *_names(there, local), *[entry for entry in local if note_of_a_turn(entry)][-1:]] if more else []
 
 
 def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:

@@ -5,9 +5,9 @@ private configuration folder that holds it: transcript, subagents, and what `_co
 along. It goes with the run; what the turn adds has gone to the store by then, where the next
 resume finds it, here or elsewhere. What of that the store did not take stays, see `_files`.
 
-* The store is the truth, also where a transcript of that id is on this disk: another machine may
-  have gone on with the session, and a copy that is older would split it in silence. What a store does
-  not have is left to the CLI and its own folder; but the store gets it first, see `_adopt`.
+* The store is the truth where it has anything that this disk does not have: another machine has gone on
+  with the session then, and a copy that is older would split it in silence. What it does not have at
+  all is left to the CLI and its own folder. Whatever it lacks of what is here, it gets first, see `_adopt`.
 * Loaded on the caller's thread once the run has its slot: while it waits in the line another turn of
   the session may end. The store is called on a thread of its own, a daemon, which gets
   `LOAD_LIMIT` for all of it; then the call raises, and no process or file was made.
@@ -184,10 +184,7 @@ class Restore:
             if self._wanted is None:
                 self._note_missing(f"one session with the title {title!r}", "list_summaries")
                 return None
-        found = self._stored()
-        if found is not None and not has_gap(found.transcripts[0][1]):
-            return found
-        return self._with_local(found)
+        return self._with_local(self._stored())
 
     def _with_local(self, found: _Found | None) -> _Found | None:
         """What is not, or not wholly, in the store: it gets what this disk has of it."""

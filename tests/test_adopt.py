@@ -82,9 +82,8 @@ def resume(play, work, config):
         (call,) = fake.calls
         given = Path(call.env["CLAUDE_CONFIG_DIR"])
         laid_out = [*given.rglob(f"{SESSION_ID}.jsonl")] if given != config else []
-        numbers = [
-            int(entry["uuid"][-12:]) for path in laid_out for entry in map(json.loads, path.read_text().splitlines())
-        ]
+        entries = [json.loads(line) for path in laid_out for line in path.read_text().splitlines()]
+        numbers = [int(entry["uuid"][-12:]) for entry in entries if "uuid" in entry]
         fake.release("end")
         return list(turn), call.argv, numbers
 
@@ -199,14 +198,28 @@ def test_what_nobody_has_is_told_in_a_session(play, work, config, key):
         assert [event.type for event in session.run("b")].count("mirror_error") == 0
 
 
-def test_a_store_that_has_all_is_believed(resume, local, key):
-    """Also where this disk has more: another machine may have gone on from there."""
+def test_a_store_that_has_something_of_its_own_is_believed(resume, local, key):
+    """Also where this disk has more: another machine has gone on from there."""
     local(said(1), said(2), said(3))
+    store = Recorder()
+    store.put(key, said(1), said(2), said(4, 2))
+    _, _, numbers = resume(store)
+    assert numbers == [1, 2, 4]
+    assert stored(store, key) == [1, 2, 4]
+
+
+def test_a_store_that_misses_the_end(resume, local, key):
+    """Turns that it did not take, or that were made without it: it gets them, with the note of the last one's end."""
+    note = {"type": "last-prompt", "leafUuid": uuid(3)}
+    local(said(1), said(2), {"type": "last-prompt", "leafUuid": uuid(2)}, said(3), note, said(4))
     store = Recorder()
     store.put(key, said(1), said(2))
     _, _, numbers = resume(store)
-    assert numbers == [1, 2]
-    assert stored(store, key) == [1, 2]
+    assert numbers == [1, 2, 3, 4]
+    assert stored(store, key) == [1, 2, 3, 4]
+    assert [entry for entry in store.entries(key) if "uuid" not in entry] == [note]
+    resume(store)
+    assert stored(store, key) == [1, 2, 3, 4]
 
 
 def test_the_copy_of_the_working_directory(resume, local, config, key):

@@ -218,7 +218,7 @@ def test_a_title_is_found(fake, home, cwd, way):
     if way == "rename":
         rename_session(session, "My Title", cwd, config_dir=home / ".claude")
     assert client.ask("Two.", resume=" my title").session_id == session
-    assert get_session(session, cwd, store=store).custom_title == ("My Title" if way == "name" else None)
+    assert get_session(session, cwd, store=store).custom_title == "My Title"
 
 
 def test_a_title_that_two_have(fake, cwd):
