@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -331,7 +332,11 @@ def test_a_second_ctrl_c_waits_for_nothing(start):
         fake.wait("there")
         process.send_signal(signal.SIGINT)
         fake.wait("asked")
-        process.send_signal(signal.SIGINT)
+        # One that comes while Python still raises the first is one with it; then somebody presses again.
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1)
         _, err = process.communicate(timeout=LIMIT)
         assert fake.alive() == []
     assert (process.returncode, err) == (130, b"")
