@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 args.usage_error(f"unknown: {' '.join(unknown)}; see --help")
             return int(args.command(args))
     except ReaderGone:
+        _forget(sys.stdout)
         return PIPE_CLOSED
     except _Ended as ended:
         return 128 + ended.number
@@ -97,10 +98,15 @@ def _flush() -> None:
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, stream.fileno())
-                os.close(nowhere)
+            _forget(stream)
+
+
+def _forget(stream: Any) -> None:
+    """Let what is still to be written to it go nowhere."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 # --- commands

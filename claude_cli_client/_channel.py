@@ -61,7 +61,7 @@ class Launch:
     kill_leftovers: bool = False
     max_line_bytes: int = 1 << 28
     max_buffered_bytes: int = 1 << 29
-    line_sink: Callable[[bytes], object] | None = None
+    line_sink: Any = None  # a function or a file
     on_stderr: Callable[[str], object] | None = None
     restore: Restore | None = None  # what will bring the session to go on with from its store
     # With a store: made from the environment of the process, and the wake-up of its reader.

@@ -88,7 +88,6 @@ def _launch(
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")
     arguments = build_argv(options)
-    sink = options.get("line_sink")
     _warn_of_surprises(options)
     run_id = os.urandom(16).hex()
     restore = None if storing is None else _restore(options, storing, cwd)
@@ -114,7 +113,7 @@ def _launch(
         kill_leftovers=bool(options.get("kill_leftovers")),
         max_line_bytes=_bytes(options, "max_line_bytes"),
         max_buffered_bytes=_bytes(options, "max_buffered_bytes"),
-        line_sink=getattr(sink, "write", sink),
+        line_sink=options.get("line_sink"),
         on_stderr=options.get("on_stderr"),
         wants_schema=options.get("json_schema") is not None,
         cli_path=cli,

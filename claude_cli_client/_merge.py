@@ -16,6 +16,7 @@ from ._objects import is_json_text
 from .options import ACCEPT_EDITS, DEFAULTS, MARKER
 
 # What other clients, the CLI's flags and common sense call it -> the name here.
+_CLIENTS_OWN: Final = "an argument of Client(...) alone"
 ALIASES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("directory", "working_directory", "working_dir", "work_dir", "workdir"), "cwd"),
     **dict.fromkeys(("effort_level", "reasoning_effort"), "effort"),
@@ -46,7 +47,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "skills": "no option; disable_slash_commands=True turns them off, tools and allowed_tools take 'Skill'",
     **dict.fromkeys(
         ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "observers", "store"),
-        "an argument of Client(...) alone",
+        _CLIENTS_OWN,
     ),
     **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...) alone"),
     "api_key": "env={'ANTHROPIC_API_KEY': ...}",
@@ -341,8 +342,12 @@ def _unknown(name: str) -> str:
 
 
 def _nearest(name: str) -> str:
+    """What may be meant. Nothing that bypasses permissions is proposed for a name that is only like it."""
     import difflib
 
     snake = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)
     near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES], n=1, cutoff=0.7)
-    return ALIASES.get(near[0], near[0]) if near else ""
+    known = ALIASES.get(near[0], near[0]) if near else ""
+    if known == _CLIENTS_OWN:
+        return f"{near[0]}, {known}"
+    return known if not known.startswith("dangerously") or name.startswith("dangerously") else ""

@@ -92,6 +92,7 @@ class Restore:
         self._is_left = False  # nobody waits for what the store thread does
         self.session_id = ""  # of what will be laid out
         self._key = SessionKey("", "")  # the same in the store
+        self._alike = 0  # sessions of the store that have the title, where it is not one
         self.missing = ""  # in words, that nobody has what is wanted: the CLI knows nothing of a store
         self.is_sure = True  # of that
 
@@ -209,6 +210,10 @@ class Restore:
 
     def _note_missing(self, what: str, needed: str) -> None:
         """`needed`: the method by which the store would have been looked through."""
+        if self._alike:
+            self.is_sure = False
+            self.missing = f"{self._alike} sessions of the store have this title: give the id of one"
+            return
         store = f"the store ({type(self._store).__name__})"
         nowhere = f"neither {store} nor this disk has" if self._config is not None else f"{store} does not have"
         self.is_sure = optional(self._store, needed) is not None
@@ -224,6 +229,7 @@ class Restore:
             named = {info.session_id for info in infos if info and _title(info.custom_title) == _title(title)}
             if len(named) == 1:
                 return named.pop()
+            self._alike = len(named)
         return self._config and local_id(title, self._cwd, self._config)
 
     def _stored(self) -> _Found | None:

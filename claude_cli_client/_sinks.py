@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from . import _log
 from ._lines import LineCutter, Oversize
@@ -27,10 +27,12 @@ class Sinks:
         self,
         name: str,
         max_backlog: int,
-        line_sink: Callable[[bytes], object] | None,
+        line_sink: Any,
         on_stderr: Callable[[str], object] | None,
     ) -> None:
-        self._line_sink = line_sink
+        """`line_sink`: a function, or a file, which is flushed at the end: an archive must be whole then."""
+        self._line_sink: Callable[[bytes], object] | None = getattr(line_sink, "write", line_sink)
+        self._flush: Callable[[], object] | None = getattr(line_sink, "flush", None)
         self._on_stderr = on_stderr
         self._stderr = LineCutter(_STDERR_LINE)
         self._items: queue.SimpleQueue[tuple[Callable[..., object], object, int] | None] = queue.SimpleQueue()
@@ -87,14 +89,20 @@ class Sinks:
         # One blocking call. It ends with the mark that `finish` puts, on every path of the reader.
         while (job := self._items.get()) is not None:
             sink, item, size = job
-            if id(sink) not in self._failed:
-                try:
-                    sink(item)
-                except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
-                    self._failed.add(id(sink))
-                    _log.warning("a sink failed and is not called again: %s", _log.place_of(error, sink))
+            self._call(sink, sink, item)
             self._taken += size
+        if self._flush is not None:
+            self._call(self._line_sink, self._flush)
         self._done.open()
+
+    def _call(self, sink: object, call: Callable[..., object], *items: object) -> None:
+        if id(sink) in self._failed:
+            return
+        try:
+            call(*items)
+        except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
+            self._failed.add(id(sink))
+            _log.warning("a sink failed and is not called again: %s", _log.place_of(error, call))
 
 
 def _bytes(line: bytes | Oversize) -> bytes:

@@ -66,11 +66,11 @@ Names: TypeAlias = "Callable[[str], Sequence[str]]"
 class Unattended:
     """What `unattended` returns: a callback, and what it goes by. Shared between threads, it has no state."""
 
-    allow: tuple[Rule, ...] = field(repr=False)
-    deny: tuple[Rule, ...] = field(repr=False)
-    guidance: str = GUIDANCE
+    allow: tuple[Rule, ...]
+    deny: tuple[Rule, ...]
+    guidance: str = field(default=GUIDANCE, repr=False)
     approve_plans: bool = True
-    places: Places = field(default_factory=Places)
+    places: Places = field(default_factory=Places, repr=False)
 
     def __call__(self, request: PermissionRequest) -> Allow | Deny:
         if request.is_question:

@@ -197,9 +197,11 @@ class Event:
         return f"Event({', '.join(shown)})"
 
     def __str__(self) -> str:
-        """The human text: of a result the answer, of a tool call its name and input."""
+        """The human text: of a result the answer, of a failure why, of a tool call its name and input."""
         if self.type == TOOL_USE:
             return printable(f"{self.tool_name}({json.dumps(self.tool_input, ensure_ascii=False)})")
+        if self.type == ERROR:  # whose result is what there was of an answer
+            return self.text
         return self.result or self.text or "; ".join(self.errors)
 
     @property

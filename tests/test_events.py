@@ -223,7 +223,7 @@ def test_repr_of_something_huge():
         (Event("result", errors=("one", "two")), "one; two"),
         (Event("result", result="r", errors=("one",)), "r"),
         (Event("error", text="it was cancelled"), "it was cancelled"),
-        (Event("error", text="it was cancelled", result="so far"), "so far"),
+        (Event("error", text="it was cancelled", result="so far"), "it was cancelled"),
         (Event("system", subtype="status"), ""),
         (Event(), ""),
         (ANSWER, "hello there"),

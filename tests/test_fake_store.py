@@ -230,6 +230,16 @@ def test_a_title_that_two_have(fake, cwd):
     assert all(twin in str(caught.value) for twin in twins)
 
 
+def test_a_title_that_two_of_a_store_have(fake, tmp_path, cwd):
+    """On another machine the CLI knows of neither; the words say what is wrong, and nothing is begun anew."""
+    client = Client(cli_path=fake.path, store=MemoryStore(), cwd=cwd)
+    for _ in range(2):
+        client.ask("One.", name="Twins")
+    elsewhere = client.with_options(config_dir=tmp_path / "other")
+    with pytest.raises(StaleSessionError, match="2 sessions of the store have this title: give the id of one"):
+        elsewhere.conversation("Twins", restart_stale=True).ask("Three.")
+
+
 def test_a_copy_has_the_title_of_its_original(fake, cwd):
     """In the store as well; a name of its own comes before that."""
     store = MemoryStore()

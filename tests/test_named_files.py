@@ -62,6 +62,15 @@ def test_a_path_is_a_file(play, home, name, flag, given):
     assert f"{flag}={given.format(home=home).replace('~', str(home))}" in call.argv
 
 
+def test_a_path_seen_from_elsewhere(play, home, monkeypatch):
+    """The turn's folder, not the program's: the error says so where both are meant by somebody."""
+    (home / "work").mkdir()
+    (home / "x.md").write_text("x")
+    monkeypatch.chdir(home)
+    with pytest.raises(ValueError, match=f"does not exist: 'x.md', seen from {home}/work"):
+        Client(cli_path=play(*TURN).path).run("p", system_prompt=Path("x.md"), cwd="work")
+
+
 def test_a_tilde_of_nobody(play):
     """Nobody is called so: told before anything starts."""
     fake = play(*TURN)

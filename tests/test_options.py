@@ -447,6 +447,7 @@ def test_what_fits_no_argument_is_refused(given):
         ("maxTurns", "max_turns"),
         ("max-turns", "max_turns"),
         ("allowedTools", "allowed_tools"),
+        ("max_concurent", "max_concurrent, an argument of Client"),
         ("sytem_prompt", "system_prompt"),
     ],
 )
@@ -466,6 +467,14 @@ def test_unlike_anything():
     """Where nothing is near, no guess is made."""
     with pytest.raises(TypeError, match=r"^unknown option 'zzzzzz'$"):
         check({"zzzzzz": 1})
+
+
+def test_nothing_dangerous_is_proposed():
+    """For a name that is only like it; who writes most of it means it."""
+    with pytest.raises(TypeError, match=r"^unknown option 'permissions'$"):
+        check({"permissions": "x"})
+    with pytest.raises(TypeError, match="did you mean dangerously_skip_permissions"):
+        check({"dangerously_skip_permission": True})
 
 
 def test_aliases_are_not_options():

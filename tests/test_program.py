@@ -370,8 +370,10 @@ def test_a_signal_that_was_ignored_stays_ignored(start):
     assert process.returncode == 0
 
 
-def test_a_reader_that_went_away_ends_the_turn_quietly(start):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_went_away_ends_the_turn_quietly(start, monkeypatch, unbuffered):
     """`| head -1`: the next write finds no reader; the turn is cancelled, stderr stays empty."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     script = [init(), delta("one\n"), wait_for("closed"), delta("two\n"), ready("written"), hang()]
     with FakeCLI(script) as fake:
         process = start(fake, "Hi")

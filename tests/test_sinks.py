@@ -9,13 +9,16 @@ import threading
 import pytest
 from waiting import until, until_gone
 
-from claude_cli_client import Client, TurnCancelled, TurnTimeout
+from claude_cli_client import Client, TurnCancelled, TurnTimeout, replay
 from claude_cli_client.testing import (
+    began,
     die_by,
+    ended,
     hang,
     init,
     large_text,
     raw_bytes,
+    read_stdin,
     repeat,
     result,
     text,
@@ -65,14 +68,22 @@ def test_a_callable_gets_every_line_exactly(play):
 
 def test_a_binary_file_gets_the_recording(play, tmp_path):
     """An open file will do; what it holds can be replayed."""
-    from claude_cli_client import replay
-
     path = tmp_path / "turn.jsonl"
     with open(path, "wb") as file:
         run = Client(cli_path=play(*TURN).path).run("p", line_sink=file)
         events = list(run)
     assert path.read_bytes().count(b"\n") == 3
     assert [event.type for event in replay(path)] == [event.type for event in events]
+
+
+@pytest.mark.parametrize("begin", [Client.ask, lambda client, q, literal, **options: client.session(**options).ask(q)])
+def test_a_file_is_flushed_at_the_end(play, tmp_path, begin):
+    """Whoever has seen the end of the process finds the whole of it in the archive, though the file is open."""
+    path, fake = tmp_path / "turn.jsonl", play(*began(), text("x"), *ended("1"), read_stdin())
+    with open(path, "wb") as file, Client(cli_path=fake.path) as client:
+        begin(client, "p", line_sink=file, literal=True)
+        client.close()
+        assert list(replay(path))[-1].result == "1"
 
 
 def test_anything_with_write_is_a_file(play):
