@@ -50,11 +50,11 @@ def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
     infos = OnDisk(cwd, config).infos(False)  # the CLI looks into no other worktree
     if wanted is None:
         return next((info.session_id for info in infos), None)
-    named = [info.session_id for info in infos if _title(info.custom_title) == _title(wanted)]
+    named = [info.session_id for info in infos if folded_title(info.custom_title) == folded_title(wanted)]
     return named[0] if len(named) == 1 else None  # of several the CLI takes none, and says so
 
 
-def _title(title: str | None) -> str:
+def folded_title(title: str | None) -> str:
     """As the CLI compares titles."""
     return (title or "").strip().lower()
 
@@ -105,23 +105,30 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
     for key, entries in local:
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
         there = whole.get(key)
-        missing = entries if there is None else _behind(there, entries) or _before(there, entries)
+        missing = entries if there is None else _lacking(there, entries)
         if missing:
             lacking.append((key, missing))
             whole[key] = in_order([*(there or ()), *missing])  # as the store will give it the next time
     return list(whole.items()), lacking
 
 
-def _behind(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
-    """What this disk has beyond all that is stored: turns that the store missed, or that were made without it.
+def _lacking(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
+    behind = _behind(there, local)
+    notes = [entry for entry in local if note_of_a_turn(entry)][-1:] if behind else []
+    return [*_before([*there, *behind], local), *behind, *_names(there, local), *notes]
 
-    Nothing where the store has something of its own: then another machine has gone on, and is right.
+
+def _behind(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
+    """What this disk has behind all that is stored: turns that the store missed, or that were made without it.
+
+    Nothing where the store has something of its own: then another machine has gone on, and is right. What
+    stands further up, and nothing hangs on it, is left out: put behind the rest it would be the end.
     """
-    stored = _ids(there)
-    if not stored <= _ids(local):
+    stored, ids = _ids(there), [identity(entry) for entry in local]
+    if not stored.issubset(ids):
         return []
-    more = [entry for entry in local if (uuid := identity(entry)) is not None and uuid not in stored]
-    return [*more, *_names(there, local), *[entry for entry in local if note_of_a_turn(entry)][-1:]] if more else []
+    last = max((place for place, id in enumerate(ids) if id in stored), default=-1)
+    return [entry for entry, id in zip(local[last + 1 :], ids[last + 1 :], strict=True) if id is not None]
 
 
 def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
@@ -139,7 +146,7 @@ def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
     callers = {uuid: entry.get("sourceToolAssistantUUID") for uuid, entry in by_uuid.items()}
     wanted |= {uuid for uuid, caller in callers.items() if isinstance(caller, str) and caller in wanted}
     wanted -= _ids(there)
-    return [entry for uuid, entry in by_uuid.items() if uuid in wanted] + _names(there, local)
+    return [entry for uuid, entry in by_uuid.items() if uuid in wanted]
 
 
 def _sources(entries: Entries) -> set[str]:

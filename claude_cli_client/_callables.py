@@ -13,17 +13,18 @@ from ._checks import Check, wrong
 
 # inspect's CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR: a call runs nothing of the function.
 # Importing inspect costs more than this module.
-_RUNS_NOTHING: Final = 0x20 | 0x80 | 0x200
+_ASYNC: Final = 0x80 | 0x200
+_RUNS_NOTHING: Final = 0x20 | _ASYNC
 _VARARGS: Final = 0x04
 
 
-def function(name: str, value: Any) -> None:
-    """Something that can be called, and runs then."""
+def function(name: str, value: Any, *, may_yield: bool = False) -> None:
+    """Something that can be called, and runs then; with `may_yield` when it is gone through."""
     if not callable(value):
         raise wrong(name, "something that can be called", value)
     called = value if hasattr(value, "__code__") else getattr(value, "__call__", None)  # noqa: B004
     flags = getattr(getattr(called, "__code__", None), "co_flags", 0)
-    if isinstance(flags, int) and flags & _RUNS_NOTHING:  # of a mock they are a mock
+    if isinstance(flags, int) and flags & (_ASYNC if may_yield else _RUNS_NOTHING):  # of a mock they are a mock
         raise ValueError(f"{name} must be a plain function: a call of this one would run nothing")
 
 

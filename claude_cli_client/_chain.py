@@ -12,7 +12,7 @@ one result and may miss calls; they are put back behind the answer they belong t
 compaction may keep some messages as they were: they hang on its summary then, as the CLI has it.
 
 Works on a `Link` per entry, which is small, so that a transcript of any size can be put in order
-without holding it; `place` says where the entry is. Everything here is linear, survives any JSON,
+without holding it; `place` says where the entry is. Everything here is linear (`in_order` sorts), survives any JSON,
 circles, entries without a parent, and an id that comes twice (the last one counts).
 """
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 _KINDS: Final = frozenset(("user", "assistant", "system", "attachment", "progress"))
@@ -72,6 +73,7 @@ def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """
     known = {uuid for entry in entries if (uuid := _text(entry.get("uuid")))}
     waiting: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}  # by what has not come; with the time of arrival
+    done: set[int] = set()  # of those
     come: set[str] = set()
     late: set[str] = set()  # the block: what others wait for, and what is as old
     since = ""  # when what waits first was written
@@ -86,8 +88,11 @@ def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         ready = [item for uuid in uuids for item in waiting.pop(uuid, ())]
         heapify(ready)
         while ready:
-            for item in waiting.pop(put(heappop(ready)[1]), ()):
-                heappush(ready, item)
+            at, entry = heappop(ready)
+            if at not in done:
+                done.add(at)
+                for item in waiting.pop(put(entry), ()):
+                    heappush(ready, item)
 
     for at, entry in enumerate(entries):
         before, uuid, time = before_of(entry), _text(entry.get("uuid")), _text(entry.get("timestamp"))
@@ -104,12 +109,12 @@ def in_order(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         put(entry)
     put_what_waits_for(late)
     # In a copy by the CLI what a compaction kept, which its boundary names as before it, hangs on the boundary.
-    left = sorted(item for items in waiting.values() for item in items)
-    for item in left:
-        if not _text(item[1].get("parentUuid")) and item in waiting.get(before_of(item[1]), ()):
-            waiting[before_of(item[1])].remove(item)
-            put_what_waits_for([put(item[1])])
-    return [*ordered, *(entry for items in waiting.values() for _, entry in items)]  # circles: at the end
+    left = sorted((item for items in waiting.values() for item in items), key=itemgetter(0))
+    for at, entry in left:
+        if at not in done and not _text(entry.get("parentUuid")):
+            done.add(at)
+            put_what_waits_for([put(entry)])
+    return [*ordered, *(entry for at, entry in left if at not in done)]  # circles: at the end
 
 
 def before_of(entry: Mapping[str, Any]) -> str:

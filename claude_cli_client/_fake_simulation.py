@@ -60,7 +60,7 @@ CUES = {
 }
 # What looks like one: [[word]], [[word: ...]], and a known word with anything behind it.
 _CUE_NAME = rf"[a-z]{{3,}}(?=\s*(?::|\]\]))|(?:{'|'.join(CUES)})(?=[\s{{])"
-_CUE = re.compile(rf"\[\[\s*({_CUE_NAME})\s*:?\s*(.*?)\s*\]\]", re.DOTALL)
+_CUE = re.compile(rf"\[\[\s*({_CUE_NAME})((?:[^\[\]]|\[(?!\[)|\](?!\]))*)\]\]")
 _CALL = re.compile(r"\[\[\s*call\s*:\s*([\w.-]+)\s*")  # its input, a JSON object, is read by itself
 _DECODER = json.JSONDecoder()
 _CALL_END = re.compile(r"\s*\]\]")
@@ -214,8 +214,9 @@ class Simulation:
     def turn(self, prompt: str) -> None:
         began = time.monotonic()
         named, words = _named_calls(prompt)
-        wrong = next((cue[0] for cue in _CUE.finditer(words) if not _is_cue(cue[1], cue[2])), None)
-        cues = dict(_CUE.findall(words))
+        found = [(cue[0], cue[1], cue[2].strip().removeprefix(":").strip()) for cue in _CUE.finditer(words)]
+        wrong = next((written for written, word, given in found if not _is_cue(word, given)), None)
+        cues = {word: given for _, word, given in found}
         words = _CUE.sub("", words)
         mode = "default" if self.mode == "manual" else self.mode
         line = init_line(

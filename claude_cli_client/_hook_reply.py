@@ -39,6 +39,12 @@ _NEEDS: Final[Mapping[str, str]] = {
 }
 
 
+class DoesNotFit(ValueError):
+    """An answer that its event cannot have. The words are for the log, too."""
+
+    quotes_nothing = True
+
+
 @dataclass(frozen=True)
 class HookReply:
     """What a hook says. Everything is optional; None is "nothing said".
@@ -162,11 +168,11 @@ class HookReply:
         for name in given:
             events = _NAMES[name][1]
             if event not in events:
-                raise ValueError(f"{event} has no {name}: the CLI would ignore it{_instead(event, name)}")
+                raise DoesNotFit(f"{event} has no {name}: the CLI would ignore it{_instead(event, name)}")
         if event != "PreToolUse" and given.get("decision") == "approve":
-            raise ValueError(f"{event} knows the decision 'block' only")
+            raise DoesNotFit(f"{event} knows the decision 'block' only")
         if event == "PreModelSwitch" and given.get("permission_decision") == "defer":
-            raise ValueError("PreModelSwitch cannot be deferred")
+            raise DoesNotFit("PreModelSwitch cannot be deferred")
         wire: Json = {TOP[name][0]: _out(name, value) for name, value in given.items() if name in TOP}
         specific = {SPECIFIC[name][0]: _out(name, value) for name, value in given.items() if name in SPECIFIC}
         if specific:

@@ -37,8 +37,8 @@ def place_of(error: BaseException, called: object = None) -> str:
     """Type and place, for the log. The message may hold what the model sent, which is not for a log.
 
     The place is the innermost that is not of this package. Where there is none, the fault is in how
-    `called` was called or in what it returned: then its own place, and the words, which are ours or
-    Python's and name types and fields.
+    `called` was called or in what it returned: then its own place, and the words where they name types
+    and fields and quote no value: those of a TypeError, ours or Python's, and of what says so itself.
     """
     trace, place, code = error.__traceback__, "", getattr(called, "__code__", None)
     while trace is not None:
@@ -48,7 +48,7 @@ def place_of(error: BaseException, called: object = None) -> str:
     name = type(error).__name__
     if place or called is None:
         return name + place
-    words = f"{name}: {error}" if type(error) in (TypeError, ValueError) else name
+    words = f"{name}: {error}" if type(error) is TypeError or hasattr(error, "quotes_nothing") else name
     return words if code is None else f"{words}, at {code.co_filename}:{code.co_firstlineno}"
 
 

@@ -255,7 +255,8 @@ class Mirror:
     def remarks(self, where: Callable[[str], str]) -> list[str]:
         """What there is to log at the end, one for each file: what the events say, for those who see none.
 
-        No content: of a store's exception, which may quote what it could not store, only the first line.
+        Of a store's exception, which may quote what it could not store, the beginning of the first line: where
+        it is about a connection or a constraint, that says so.
         """
         remarks = []
         for loss in self._all_losses.values():

@@ -85,7 +85,7 @@ class Reader:
         self._over = False
         self._poller = select.poll()
         self._duplex = launch.duplex
-        self._heard: list[dict[str, Any]] = []  # the control frame of the line that is being read
+        self._heard: dict[str, Any] | None = None  # the control frame of the line that is being read
         self._process = self._start()
         self._limit_turn(launch.timeout, launch.idle_timeout, launch.start_timeout)
 
@@ -176,11 +176,12 @@ class Reader:
             elif found := parse(line, self._channel.odd, self._hear):
                 size += max(len(line), _EVENT)
                 events += found
-            if self._heard and self._duplex is not None:
+            if self._duplex is not None and self._heard is not None:
                 # In the order of the wire: what stands before a question has been seen when it is answered.
                 self._pass_on(events, size)
                 events, size = [], 0
-                self._duplex.receive(self._heard.pop())
+                heard, self._heard = self._heard, None
+                self._duplex.receive(heard)
         self._pass_on(events, size)
 
     def _pass_on(self, events: list[Event], size: int) -> None:
@@ -193,7 +194,7 @@ class Reader:
         if frame.get("type") == "transcript_mirror" and self._channel.mirror is not None:
             self._channel.mirror.put(frame, len(line))
         elif self._duplex is not None:
-            self._heard.append(frame)
+            self._heard = frame
 
     def _take_notice(self, events: list[Event], size: int) -> None:
         """What came, of `size` bytes: to the reducer, and what it passes on to the consumer."""

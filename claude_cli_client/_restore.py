@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup, _log
-from ._adopt import _title, adopt, completed, has_gap, local_id, local_transcripts
+from ._adopt import adopt, completed, folded_title, has_gap, local_id, local_transcripts
 from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config, link_memory
@@ -60,7 +60,10 @@ class _Found(NamedTuple):
 
 
 class Restore:
-    """One resume. Made before the slot is taken, `load` behind it, the rest by the run's reader."""
+    """One resume, or only a look whether the id of a new session is free.
+
+    Made before the slot is taken, `load` behind it, the rest by the run's reader.
+    """
 
     def __init__(
         self,
@@ -226,7 +229,8 @@ class Restore:
             self._asked = (self._project,)
             listed = rows(self._store, "list_summaries", self._project)
             infos = [session_info(row.summary, row.key.session_id, row.mtime) for row in listed]
-            named = {info.session_id for info in infos if info and _title(info.custom_title) == _title(title)}
+            wanted = folded_title(title)
+            named = {info.session_id for info in infos if info and folded_title(info.custom_title) == wanted}
             if len(named) == 1:
                 return named.pop()
             self._alike = len(named)

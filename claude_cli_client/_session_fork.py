@@ -27,7 +27,7 @@ class ForkPlan:
     def __init__(self, links: Sequence[Link], session_id: str, new_id: str, now: str, new_uuid: Callable[[], str]):
         self._session_id, self._new_id, self._now = session_id, new_id, now
         self._by_uuid = {link.uuid: link for link in links}  # of an id that comes twice the last one
-        self._ids = {uuid: new_uuid() for uuid in self._by_uuid}
+        self._ids = {uuid: new_uuid() for uuid, link in self._by_uuid.items() if link.kind != "progress"}
         self._written = {link.place for link in self._by_uuid.values() if link.kind != "progress"}
         self._last = max(self._written, default=-1)
         self._notes = {link.uuid: link.parent for link in self._by_uuid.values() if link.kind == "progress"}
@@ -42,13 +42,13 @@ class ForkPlan:
         copied = {name: value for name, value in entry.items() if name not in _LEFT_OUT}
         copied.update(
             uuid=self._ids[old],
-            parentUuid=self._parent(old),
+            parentUuid=self._new(self._by_uuid[old].parent),
             sessionId=self._new_id,
             isSidechain=False,
             forkedFrom={"sessionId": self._session_id, "messageUuid": old},
         )
         if isinstance(logical := copied.get("logicalParentUuid"), str):
-            copied["logicalParentUuid"] = self._ids.get(logical)
+            copied["logicalParentUuid"] = self._new(logical)
         copied.update({name: self._renamed(copied[name]) for name in _NAMING if name in copied})
         if place == self._last:  # the CLI goes on from the latest message
             copied["timestamp"] = self._now
@@ -56,7 +56,7 @@ class ForkPlan:
 
     def note(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """The copy of the note of a turn's end, so that the CLI goes on with the same branch."""
-        new = self._ids.get(note_of_a_turn(entry))
+        new = self._new(note_of_a_turn(entry))
         return None if new is None else {**entry, "leafUuid": new, "sessionId": self._new_id}
 
     def _renamed(self, value: Any, depth: int = 3) -> Any:
@@ -67,10 +67,9 @@ class ForkPlan:
             return {name: self._renamed(one, depth - 1) for name, one in value.items()}
         return [self._renamed(one, depth - 1) for one in value] if depth and isinstance(value, list) else value
 
-    def _parent(self, uuid: str) -> str | None:
-        """The new id of the nearest entry above that is copied. Circles of progress notes end."""
+    def _new(self, at: str) -> str | None:
+        """The new id of this entry, or the nearest one above it that is copied. Circles of progress notes end."""
         passed: dict[str, None] = {}
-        at = self._by_uuid[uuid].parent
         while at in self._notes and at not in passed and at not in self._above:
             passed[at] = None
             at = self._notes[at]

@@ -94,6 +94,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._closed = False
+        self._working = False  # a transaction is on
 
     def write(self, work: Work[T], key: tuple[str | None, ...] = ()) -> T:
         """Do `work` in a transaction that nobody else writes beside: all of it or, if it raises, nothing.
@@ -148,9 +149,12 @@ class Database:
     def _transaction(self, begin: str, work: Work[T]) -> T:
         """`_using` is held."""
         connection = self._connected()
-        if connection.in_transaction:  # `_using` is ours already: undoing this one would undo the other, in part
+        if self._working and connection.in_transaction:  # ours: undoing this one would undo the other, in part
             raise ConcurrencyError(f"{self.path}: used within a transaction of its own thread, by a signal handler")
         try:
+            self._working = True
+            if connection.in_transaction:  # two Ctrl-C, and the second one kept `_undo` from its work
+                connection.execute("ROLLBACK")
             connection.execute(begin)
             value = work(connection)
             connection.execute("COMMIT")
@@ -158,6 +162,8 @@ class Database:
         except BaseException as error:
             self._undo(connection, error)
             raise
+        finally:
+            self._working = False
 
     def _undo(self, connection: sqlite3.Connection, error: BaseException) -> None:
         """Leave no transaction open: it would lock all others out. A signal handler may have forked,

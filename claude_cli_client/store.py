@@ -163,8 +163,7 @@ def must_be_store(value: Any) -> None:
             )
     for name, arguments in _ARGUMENTS.items():
         if method := optional(value, name):
-            if not name.startswith("list_"):  # these may be generators
-                function(f"{name} of store", method)
+            function(f"{name} of store", method, may_yield=name.startswith("list_"))
             if not fits(method, len(arguments)):
                 call = f"{name}({', '.join(arguments)})"
                 raise TypeError(f"a store is called as {call}, and {name} of {type(value).__name__} does not take that")

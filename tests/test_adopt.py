@@ -222,6 +222,26 @@ def test_a_store_that_misses_the_end(resume, local, key):
     assert stored(store, key) == [1, 2, 3, 4]
 
 
+def test_a_side_leaf_that_was_missed(resume, local, key):
+    """Nothing hangs on it: put behind the rest it would be taken for the end. What is lost is that alone."""
+    entries = [said(1), said(2), said(3), said(6, 2), said(7, 3), said(8), said(9)]
+    local(*entries)
+    store = Recorder()
+    store.put(key, *(entry for entry in entries if entry["uuid"] != uuid(6)))
+    resume(store)
+    assert stored(store, key) == [1, 2, 3, 7, 8, 9]
+    assert [message.uuid for message in get_messages(SESSION_ID, store=store)][-1] == uuid(9)
+
+
+def test_a_hole_and_the_end(key):
+    """Both come, each where it belongs."""
+    entries = [{**said(number), "timestamp": str(number)} for number in range(1, 7)]
+    there = [entries[0], entries[2], entries[3]]
+    whole, lacking = completed([(key, there)], [(key, entries)])
+    assert whole == [(key, entries)]
+    assert lacking == [(key, [entries[1], *entries[4:]])]
+
+
 def test_the_copy_of_the_working_directory(resume, local, config, key):
     """As the CLI takes it, though another project has a newer one of the same id."""
     os.utime(local(said(1), said(2)), (1, 1))

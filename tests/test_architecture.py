@@ -37,7 +37,8 @@ LAYERS = {
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
 # All that layers 0 and 1 may import. No thread, clock, file, process, socket or signal is among it.
-PURE = {"__future__", "collections", "dataclasses", "heapq", "json", "math", "re", "typing", "typing_extensions"}
+PURE = {"__future__", "collections", "dataclasses", "heapq", "json", "math", "operator", "re", "typing"}
+PURE |= {"typing_extensions"}
 # Imported inside of functions, for what is rare.
 PURE_LATER = {
     "_log": {"logging"},

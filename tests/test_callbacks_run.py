@@ -497,7 +497,17 @@ def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):
     fake = play(init(), call_hook("hook_1", "Stop"), result("done"))
     Client(cli_path=fake.path).ask("q", hooks={"Stop": lambda call: HookReply.deny("no")})
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert "ValueError: Stop has no permission_decision" in warning
+    assert "DoesNotFit: Stop has no permission_decision" in warning
+
+
+@pytest.mark.parametrize("given", [{"continue": "secret"}, {"decision": "secret"}, {"hookSpecificOutput": ["secret"]}])
+def test_the_log_quotes_no_answer(play, caplog, given):
+    """What a hook returns may be what the model said."""
+    fake = play(init(), call_hook("hook_1", "Stop"), result("done"))
+    Client(cli_path=fake.path).ask("q", hooks={"Stop": lambda call: given})
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "a Stop hook failed" in warning
+    assert "secret" not in warning
 
 
 # --- hooks

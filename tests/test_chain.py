@@ -301,11 +301,14 @@ def test_long_transcripts_take_linear_time():
         about = {"subtype": "compact_boundary", "compactMetadata": kept}
         boundaries = [other("system", f"b{n}", f"b{n - 1}" if n else f"r{count - 1}", **about) for n in range(count)]
         made = links([*long, *ends, *calls, *results, *boundaries, user("v", f"b{count - 1}")])
+        circles = [other("system", f"c{n}", None, subtype="x", logicalParentUuid="y") for n in range(count)]
+        circles += [user("x", "y"), user("y", "x")]
         notes = [other("progress", f"p{n}", f"p{n - 1}") for n in range(count)]
         notes += [user(f"w{n}", f"p{n}") for n in range(count)]
         begin = time.process_time()
         assert len(conversation(made)) == 2 * count + 2
         assert len(copies(notes)) == count
+        assert len(in_order(circles)) == count + 2
         return time.process_time() - begin
 
     measured(1000)
@@ -365,6 +368,15 @@ def test_progress_is_linked_across():
     assert [copy["parentUuid"] for copy in copies(entries)] == [None, "n0"]
     entries = [other("progress", "p", "q"), other("progress", "q", "p"), assistant("a", "q")]
     assert [copy["parentUuid"] for copy in copies(entries)] == [None]
+
+
+def test_what_names_a_note_of_progress():
+    """A copy has no such note: it names what the note hangs on."""
+    boundary = other("system", "c", None, subtype="compact_boundary", logicalParentUuid="p")
+    entries = [user("u"), other("progress", "p", "u"), boundary]
+    plan = ForkPlan(links(entries), "old", "new", "now", iter(["n0", "n1"]).__next__)
+    assert [copied and copied.get("logicalParentUuid") for copied in map(plan.copy, range(3), entries)][-1] == "n0"
+    assert plan.note({"type": "last-prompt", "leafUuid": "p"})["leafUuid"] == "n0"
 
 
 def test_the_boundary_of_a_compaction():

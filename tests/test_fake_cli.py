@@ -876,6 +876,13 @@ def test_what_is_no_cue(text: str) -> None:
     assert end["result"].endswith(text)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["[[fail:" + " " * 20_000, "[[fail" + " " * 20_000, "[[abc:" * 20_000])
+def test_an_open_bracket_is_no_burden(text: str) -> None:
+    """A long prompt with a cue that is never closed is read once."""
+    assert simulated(text + "x").returncode == 0
+
+
 @pytest.mark.parametrize("cue", ["[[tools]]", "[[ tools : 1 ]]", "[[tools 1]]", "[[fail: 418]]", "[[call: mcp__a__b]]"])
 def test_what_is_a_cue(cue: str) -> None:
     """Also with a default, with spaces, without the colon; a tool of the host's may want no input."""

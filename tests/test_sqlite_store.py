@@ -493,6 +493,21 @@ class Interrupted(set):
         raise KeyboardInterrupt
 
 
+def test_a_second_ctrl_c_in_the_middle_of_the_first(store, monkeypatch):
+    """It keeps the transaction from being undone: the next call does that, and the store goes on."""
+
+    def twice(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_sqlite_store, "later", twice)
+        patched.setattr(_sqlite_file.Database, "_undo", twice)
+        with pytest.raises(KeyboardInterrupt):
+            store.append(KEY, entries(1))
+    store.append(KEY, entries(2))
+    assert store.load(KEY) == entries(2)
+
+
 def test_a_signal_handler_in_the_middle_of_a_transaction(store, monkeypatch):
     """On the thread that holds the lock: it is refused, and the transaction goes on as if nothing had been."""
     real, refused = _sqlite_store.later, []

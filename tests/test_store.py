@@ -250,6 +250,23 @@ def test_a_method_with_other_arguments(monkeypatch, take, name, method, says):
         take(Least())
 
 
+async def awaited(self, key):
+    return []
+
+
+async def gone_through_later(self, key):
+    yield key
+
+
+@pytest.mark.parametrize("name", ["load", "list_sessions", "list_summaries", "delete"])
+@pytest.mark.parametrize("method", [awaited, gone_through_later])
+def test_a_method_that_would_have_to_be_awaited(monkeypatch, name, method):
+    """A list that nobody awaits would be an empty one."""
+    monkeypatch.setattr(Least, name, method, raising=False)
+    with pytest.raises(ValueError, match=f"{name} of store must be a plain function"):
+        Client(store=Least())
+
+
 def test_methods_that_take_more(monkeypatch):
     """Defaults, *args and **kwargs are the store's own matter, and so is what is no plain function."""
     monkeypatch.setattr(Least, "append", lambda self, *args, **more: None)
