@@ -378,9 +378,10 @@ def build_argv(options: Mapping[str, Any]) -> list[Argument]:
 def _settled(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options with what follows from others and from our defaults."""
     settled = {**options, **_ISOLATED} if options.get("isolated") else dict(options)
-    # With a callback the CLI's own mode, so that it is asked.
-    if not settled.get("dangerously_skip_permissions") and settled.get("can_use_tool") is None:
-        settled.setdefault("permission_mode", ACCEPT_EDITS)
+    if not settled.get("dangerously_skip_permissions"):
+        # With a callback one in which it is asked. Said, since else settings on the disk, also those of
+        # the project, would decide.
+        settled.setdefault("permission_mode", ACCEPT_EDITS if settled.get("can_use_tool") is None else "default")
     if settled.get("sandbox") is not None:
         settled["settings"] = _with_sandbox(settled.get("settings"), settled["sandbox"])
     return settled

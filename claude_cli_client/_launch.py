@@ -35,6 +35,7 @@ __all__ = ["merge_with", "prepare", "prepare_session"]
 def prepare(options: dict[str, Any], prompt: Any, cli_path: StrPath | None, storing: Storing | None = None) -> Launch:
     """Everything that is known before the start, checked. Raises what the caller did wrong."""
     content = check_prompt(prompt)
+    find_named(options)
     options = _settled(options)
     streaming = streams(options, content)
     duplex = _stream(options, content) if streaming else None
@@ -48,13 +49,19 @@ def prepare_session(
     """The same for a live session; and the fields of its `initialize`."""
     from ._stream import converse
 
+    find_named(options)
     options = _settled(options)
     duplex, initialize = converse(options)
     return _launch(options, cli_path, b"", duplex, storing), initialize
 
 
 def _settled(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with what the one switch `unattended` stands for."""
+    """The options with what the one switch `unattended` stands for. Raises ValueError for hooks that would not run."""
+    if options.get("hooks") and environment(options).get("CLAUDE_CODE_SIMPLE", "0").lower() not in ("", "0", "false"):
+        raise ValueError(
+            "with CLAUDE_CODE_SIMPLE in the environment the CLI runs no hooks: leave them out, or give "
+            "env={'CLAUDE_CODE_SIMPLE': None}"
+        )
     if not options.get("unattended"):
         return options
     from ._unattended import settle
@@ -83,7 +90,6 @@ def _launch(
     storing: Storing | None,
 ) -> Launch:
     options.update(streaming=duplex is not None, mirrored=storing is not None)
-    find_named(options)
     cwd = options.get("cwd")
     prefix = [as_text(word) for word in setting(options, "command_prefix") or ()]
     cli = locate(cli_path) if not prefix else as_text(cli_path or "claude")

@@ -165,6 +165,16 @@ CONFLICTS: Final[tuple[tuple[str, Callable[[_Options], bool], str], ...]] = (
         "sandbox is merged into settings, so settings must be a dict or a JSON text, not a file",
     ),
     (
+        "bare",
+        lambda o: _on(o, "bare") and _on(o, "hooks"),
+        "bare=True makes the CLI run no hooks, yours neither: leave one of them out",
+    ),
+    (
+        "permission_prompts",
+        lambda o: o.get("permission_prompts") == "none" and _on(o, "unattended"),
+        "permission_prompts='none' means that the rules of unattended are never asked: leave it out",
+    ),
+    (
         "unattended",
         lambda o: _on(o, "unattended") and (o.get("can_use_tool") is not None or _on(o, "permission_prompt_tool")),
         "unattended answers permission requests itself: leave out can_use_tool and permission_prompt_tool",

@@ -45,7 +45,7 @@ def find_named(options: dict[str, Any]) -> None:
         _find(options, options["cwd"] if cwd is not None else "")
 
 
-def _find(options: Mapping[str, Any], cwd: str) -> None:
+def _find(options: dict[str, Any], cwd: str) -> None:
     for name, value in ((name, options.get(name)) for name in _FILES):
         if not _names_a_file(name, value):
             continue
@@ -57,7 +57,9 @@ def _find(options: Mapping[str, Any], cwd: str) -> None:
     for folder in map(as_text, options.get("plugin_dirs") or ()):
         if not os.path.exists(os.path.join(cwd, folder)):
             raise ValueError(f"plugin_dirs names what does not exist: {folder!r}")
-    _check_settings(options.get("settings"), cwd)
+    mode = _check_settings(options.get("settings"), cwd)
+    if mode is not None and not options.get("dangerously_skip_permissions"):
+        options.setdefault("permission_mode", mode)
 
 
 def _names_a_file(name: str, value: Any) -> bool:
@@ -101,17 +103,20 @@ def _absolute(name: str, path: str) -> str:
 # --- settings
 
 
-def _check_settings(settings: Any, cwd: str) -> None:
+def _check_settings(given: Any, cwd: str) -> Any:
+    """The permission mode that they name, which the flag of our own would overrule; else None."""
+    name, settings = "settings", given
+    if _names_a_file("settings", given):
+        path = as_text(given)
+        if _is_read_once(os.path.join(cwd, path)):
+            return None
+        name, settings = f"settings in {path!r}", _read(os.path.join(cwd, path))
+    elif isinstance(given, str):
+        settings = json.loads(given)  # which has been looked at: it is JSON
     if settings is None:
-        return
-    if isinstance(settings, Mapping):
-        _check_shape("settings", settings)
-    elif _names_a_file("settings", settings):
-        path = as_text(settings)
-        if not _is_read_once(os.path.join(cwd, path)):
-            _check_shape(f"settings in {path!r}", _read(os.path.join(cwd, path)))
-    elif isinstance(settings, str):
-        _check_shape("settings", json.loads(settings))  # which has been looked at: it is JSON
+        return None
+    _check_shape(name, settings)
+    return (settings.get("permissions") or {}).get("defaultMode")
 
 
 def _is_read_once(path: str) -> bool:

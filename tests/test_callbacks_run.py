@@ -93,7 +93,7 @@ WORDS = {
         {"mcp_servers": {"x": {"command": "serve"}}},
         (*TEXT, MODE, '--mcp-config={"mcpServers":{"x":{"command":"serve"}}}'),
     ),
-    "can_use_tool": ("hello", {"can_use_tool": allow}, (*STREAM, ASKED)),
+    "can_use_tool": ("hello", {"can_use_tool": allow}, (*STREAM, ASKED, "--permission-mode=default")),
     "can_use_tool and a mode": (
         "hello",
         {"can_use_tool": allow, "permission_mode": "plan"},
@@ -490,6 +490,24 @@ def test_the_log_says_what_failed_and_where(play, caplog, name, where):
     assert "secret" not in warning
     if line is not None:
         assert warning.endswith(f"at {__file__}:{callback.__code__.co_firstlineno + line}")
+
+
+@pytest.mark.parametrize(("value", "runs"), [("1", False), ("true", False), ("0", True), ("", True), (None, True)])
+@pytest.mark.parametrize("inherited", [False, True])
+def test_an_environment_in_which_no_hook_runs(play, monkeypatch, value, runs, inherited):
+    """CLAUDE_CODE_SIMPLE: a guard that is silently off is refused before anything starts, in runs and sessions."""
+    fake = play(*TURN, read_stdin())
+    if inherited and value is not None:
+        monkeypatch.setenv("CLAUDE_CODE_SIMPLE", value)
+    client = Client(cli_path=fake.path, env={} if inherited else {"CLAUDE_CODE_SIMPLE": value})
+    if runs:
+        client.ask("q", hooks={"Stop": no_hook})
+        return
+    for call in (client.ask, lambda q, **options: client.session(**options)):
+        with pytest.raises(ValueError, match="CLAUDE_CODE_SIMPLE"):
+            call("q", hooks={"Stop": no_hook})
+    assert fake.calls == []
+    client.ask("q")
 
 
 def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):

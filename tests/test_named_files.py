@@ -71,6 +71,29 @@ def test_a_path_seen_from_elsewhere(play, home, monkeypatch):
         Client(cli_path=play(*TURN).path).run("p", system_prompt=Path("x.md"), cwd="work")
 
 
+PLAN = {"permissions": {"defaultMode": "plan"}}
+
+
+@pytest.mark.parametrize("settings", [PLAN, json.dumps(PLAN), "s.json", Path("s.json")], ids=repr)
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({}, "plan"),
+        ({"can_use_tool": lambda request: True}, "plan"),
+        ({"unattended": True}, "plan"),
+        ({"permission_mode": "default"}, "default"),
+        ({"permission_mode": None}, None),
+        ({"dangerously_skip_permissions": True}, None),
+    ],
+)
+def test_the_mode_of_the_settings_that_are_given(play, home, settings, options, mode):
+    """Our own default does not overrule what the caller has named there; an option does."""
+    (home / "s.json").write_text(json.dumps(PLAN))
+    fake = play(*TURN)
+    Client(cli_path=fake.path, cwd=home).ask("p", settings=settings, **options)
+    assert fake.calls[0].option("--permission-mode") == mode
+
+
 def test_a_tilde_of_nobody(play):
     """Nobody is called so: told before anything starts."""
     fake = play(*TURN)

@@ -870,6 +870,8 @@ TOGETHER = [
     ({"safe_mode": True, "mcp_servers": {"a": SERVER}}, "safe_mode"),
     ({"safe_mode": True, "agents": {"r": AGENT}}, "safe_mode"),
     ({"exclude_dynamic_system_prompt_sections": True, "system_prompt": ""}, "system_prompt"),
+    ({"bare": True, "hooks": {"Stop": print}}, "bare"),
+    ({"unattended": True, "permission_prompts": "none"}, "permission_prompts"),
     ({"thinking": "disabled", "max_thinking_tokens": 0}, "thinking"),
     ({"permission_prompts": "none", "permission_prompt_tool": "mcp__a__b"}, "permission_prompts"),
 ]

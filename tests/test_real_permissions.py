@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from typing import Any
@@ -120,6 +121,26 @@ def test_edits_are_asked_for(cli: RealCLI):
     cli.ask(f"go {tool('Write', file_path=str(cli.cwd / 'a.txt'), content='x')}", can_use_tool=asked)
     assert asked.names == ["Write"]
     assert (cli.cwd / "a.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize(("where", "mode"), [("user", "bypassPermissions"), ("project", "acceptEdits")])
+def test_a_mode_of_the_disk_does_not_keep_it_from_being_asked(cli: RealCLI, where: str, mode: str):
+    """Settings of the user, or of the project that was just cloned."""
+    folder = (cli.home if where == "user" else cli.cwd) / ".claude"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": mode}}))
+    asked = Asked(Deny("no"))
+    cli.ask(tool("Write", file_path=str(cli.cwd / "ran"), content="x"), can_use_tool=asked)
+    assert asked.names == ["Write"]
+    assert not ran(cli)
+
+
+@pytest.mark.parametrize("mode", ["plan", "default", "dontAsk"])
+def test_the_mode_of_the_settings_that_are_given_counts(cli: RealCLI, mode: str):
+    """Our own default does not overrule it."""
+    write = tool("Write", file_path=str(cli.cwd / "ran"), content="x")
+    cli.ask(write, settings={"permissions": {"defaultMode": mode}})
+    assert not ran(cli)
 
 
 def test_two_reads_at_once(cli: RealCLI):
