@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import before_of, in_order, kept_by, note_of_a_turn
+from ._chain import before_of, in_order, kept_by, noted
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
@@ -114,7 +114,7 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
 
 def _lacking(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
     behind = _behind(there, local)
-    notes = [entry for entry in local if note_of_a_turn(entry)][-1:] if behind else []
+    notes = [entry for entry in local if noted(entry)][-1:] if behind else []
     return [*_before([*there, *behind], local), *behind, *_names(there, local), *notes]
 
 

@@ -2,9 +2,10 @@
 
 Pure. A transcript is a tree written down as a list: each entry names its parent, and a session that
 was resumed twice at a time, rewound or compacted has several branches. The conversation is the branch
-with which the CLI goes on, followed from its end to its root: at the end of a turn the CLI notes its last
-entry, and of what stands below the last of these notes the end is taken that comes last in the file;
-without such a note, of all. (Seen with CLI 2.1.332.)
+with which the CLI goes on, followed from its end to its root. That is the one that ends last in the
+file, unless it has nothing to do with the last note: now and then, and at the end of a turn, the CLI
+notes the entry that is the last one then. If that is on another branch, it goes on with it, and ends
+there. (Seen with CLI 2.1.332.)
 
 Two things are not on that branch and belong to it all the same. A model may call several tools at
 once: the CLI writes one entry per call, and each result hangs on its own call, so the branch holds
@@ -172,19 +173,19 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
     )
 
 
-def note_of_a_turn(entry: Mapping[str, Any]) -> str:
-    """The last entry of a turn, if this line is the note of it at the turn's end."""
+def noted(entry: Mapping[str, Any]) -> str:
+    """The entry that was the last one, if this line is the CLI's note of it."""
     return _text(entry.get("leafUuid")) if entry.get("type") == "last-prompt" else ""
 
 
 def conversation(links: Sequence[Link], note: str = "") -> list[Link]:
-    """The messages of a session, in order, as they are meant to be seen. `note`: the last one of a turn."""
+    """The messages of a session, in order, as they are meant to be seen. `note`: the last one, see there."""
     by_uuid = {link.uuid: link for link in links}
-    ends = _ends(links, by_uuid)
-    below = _below(note, links) if note in by_uuid else set()
-    leaves = _leaves([end for end in ends if end.uuid in below] or ends, by_uuid)
-    leaves = leaves or [link for link in by_uuid.values() if link.kind in _SPOKEN]
-    return [link for link in _whole([leaf for leaf in leaves if leaf.shown] or leaves, by_uuid) if link.shown]
+    leaves = _leaves(_ends(by_uuid), by_uuid) or [link for link in by_uuid.values() if link.kind in _SPOKEN]
+    whole = _whole([leaf for leaf in leaves if leaf.shown] or leaves, by_uuid)
+    if note in by_uuid and _below(note, by_uuid).isdisjoint(link.uuid for link in whole):
+        whole = _whole(_leaves([by_uuid[note]], by_uuid), by_uuid)
+    return [link for link in whole if link.shown]
 
 
 def agent_conversation(links: Sequence[Link]) -> list[Link]:
@@ -197,15 +198,15 @@ def agent_conversation(links: Sequence[Link]) -> list[Link]:
 # --- the branch
 
 
-def _ends(links: Iterable[Link], by_uuid: Mapping[str, Link]) -> list[Link]:
-    parents = {link.parent for link in links}
+def _ends(by_uuid: Mapping[str, Link]) -> list[Link]:
+    parents = {link.parent for link in by_uuid.values()}
     return [end for end in by_uuid.values() if end.uuid not in parents]
 
 
-def _below(uuid: str, links: Iterable[Link]) -> set[str]:
+def _below(uuid: str, by_uuid: Mapping[str, Link]) -> set[str]:
     """This entry, and all that were written behind it."""
     behind: dict[str, list[str]] = {}
-    for link in links:
+    for link in by_uuid.values():
         behind.setdefault(link.before, []).append(link.uuid)
     found, todo = {uuid}, [uuid]
     while todo:

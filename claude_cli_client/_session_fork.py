@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import Link, note_of_a_turn
+from ._chain import Link, noted
 
 _LEFT_OUT: Final = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 # Where an entry names others: what a compaction kept, and whose prompts it took into its summary.
@@ -56,7 +56,7 @@ class ForkPlan:
 
     def note(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """The copy of the note of a turn's end, so that the CLI goes on with the same branch."""
-        new = self._new(note_of_a_turn(entry))
+        new = self._new(noted(entry))
         return None if new is None else {**entry, "leafUuid": new, "sessionId": self._new_id}
 
     def _renamed(self, value: Any, depth: int = 3) -> Any:

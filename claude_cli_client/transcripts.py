@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ._chain import Link, SessionMessage, agent_conversation, conversation, link, message_of, note_of_a_turn
+from ._chain import Link, SessionMessage, agent_conversation, conversation, link, message_of, noted
 from ._checks import as_text, path, repaired, uuid, whole
 from ._session_fork import ForkPlan, first_until
 from ._summary import LONGEST_TEXT, SessionInfo, session_info, summarize
@@ -273,7 +273,7 @@ def _links(transcript: _Transcript) -> tuple[list[Link], str]:
         if (found := link(entry, place)) is not None:
             links.append(found)
         else:
-            note = note_of_a_turn(entry) or note
+            note = noted(entry) or note
     return links, note
 
 
@@ -326,7 +326,7 @@ class _Original:
             self._summary = summarize(self._summary, (entry,))
             if (found := link(entry, place)) is not None:
                 self.links.append(found)
-            elif note_of_a_turn(entry):
+            elif noted(entry):
                 self.note = entry
             elif entry.get("type") == "content-replacement" and entry.get("sessionId") == session_id:
                 replacements = entry.get("replacements")

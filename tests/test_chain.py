@@ -12,7 +12,7 @@ from claude_cli_client._chain import (
     in_order,
     link,
     message_of,
-    note_of_a_turn,
+    noted,
 )
 from claude_cli_client._session_fork import ForkPlan, first_until
 
@@ -103,9 +103,9 @@ def test_a_note_from_before_a_compaction():
         ({"type": "summary", "leafUuid": "a"}, ""),
     ],
 )
-def test_the_note_of_a_turn(line, note):
+def test_the_noted(line, note):
     """Other lines name leaves, too."""
-    assert note_of_a_turn(line) == note
+    assert noted(line) == note
 
 
 def test_what_is_not_meant_to_be_seen():
