@@ -19,7 +19,7 @@ from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
 from ._sync import Deadline, take
 from .discovery import start_error
-from .errors import ControlError, StartError
+from .errors import ControlError, StartError, TurnError
 from .session import Session
 
 if TYPE_CHECKING:
@@ -77,11 +77,7 @@ def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:
     try:
         answer = take(waiter, Deadline(timeout))
     except queue.Empty:
-        raise StartError(
-            f"the CLI did not answer within {timeout:g} s (start_timeout)",
-            hints=(f"started: {channel.launch.shown()}", f"stderr: {channel.stderr[-500:]}"),
-            cli_path=channel.launch.cli_path,
-        ) from None
+        raise _too_late(channel, timeout or 0.0) from None
     if isinstance(answer, Answered):
         return
     if isinstance(answer, Refused):
@@ -92,3 +88,13 @@ def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:
         if error is not None:
             raise error
     raise StartError(f"the CLI ended before it began: {answer}", cli_path=channel.launch.cli_path)
+
+
+def _too_late(channel: SessionChannel, seconds: float) -> TurnError:
+    """As for a run whose first line does not come. Here lines may have come, but no answer among them."""
+    remark = f"no answer came; change it with start_timeout=\n  started: {channel.launch.shown()}"
+    sentence = f"the start's limit of {seconds:g} s reached; {remark}"
+    terminal = channel.reducer.end("start_timeout", sentence, channel.exit_code)
+    error = channel.verdict_on(terminal, channel.reducer, seconds)
+    assert error is not None  # before the first turn a result is kept only if it is an error
+    return error

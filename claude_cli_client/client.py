@@ -229,7 +229,8 @@ class Client:
         Takes a slot until it is closed. Blocks until the CLI has answered, at most `start_timeout`
         seconds. `timeout` and `idle_timeout` are those of each turn, and between turns there is none.
         Raises what `run` raises, and a `TurnError` when the CLI does not start (an unknown session to
-        resume, say). Background tasks are waited for: `background="wait"`. `options`: see `RunOptions`.
+        resume; no answer in time, a `TurnTimeout`). Background tasks are waited for: `background="wait"`.
+        `options`: see `RunOptions`.
         """
         try:
             from ._open_session import open_session

@@ -142,7 +142,7 @@ def test_initialize_is_refused(play, slots_free):
 
 
 def test_initialize_is_never_answered(play, slots_free, monkeypatch):
-    """StartError after `start_timeout`, with what was started and the stderr so far."""
+    """The `TurnTimeout` of a run's start, worth a retry, with what was started and the stderr so far."""
     fake = play(wait_for_request("initialize"), to_stderr("waiting for a lock\n"), hang())
     client = Client(cli_path=fake.path)
     awaited = _open_session._await
@@ -152,9 +152,10 @@ def test_initialize_is_never_answered(play, slots_free, monkeypatch):
         awaited(channel, *rest)
 
     monkeypatch.setattr(_open_session, "_await", with_words)
-    with pytest.raises(StartError, match=r"0\.05 s \(start_timeout\)") as caught:
+    with pytest.raises(TurnTimeout, match=r"the start's limit of 0\.05 s reached; .* start_timeout=") as caught:
         client.session(start_timeout=0.05)
-    assert "waiting for a lock" in str(caught.value)
+    assert (caught.value.kind, caught.value.limit, caught.value.retryable) == ("start", 0.05, True)
+    assert caught.value.stderr == "waiting for a lock\n"
     assert "--input-format" in str(caught.value)
     assert not fake.alive()
     assert slots_free(client) == 4
