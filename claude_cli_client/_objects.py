@@ -8,7 +8,7 @@ out in silence what it does not understand. Contents are never shown: they hold 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from ._checks import Check, copied, is_path, listed, path, text, tool_name, wrong
@@ -119,14 +119,28 @@ def mcp_server(name: str, value: Any) -> None:
     if not isinstance(value.get(needed), str) or not value[needed]:
         raise ValueError(f"{name} needs {needed!r}, a text, or the CLI leaves the server out")
     if kind == "stdio":
-        _stdio_details(name, value)
+        listed(f"{name}['args']", value.get("args", []), text, "words")
+    for field, read_by, fits, must in _MCP_FIELDS:
+        if field in value and kind in read_by and not fits(value[field]):
+            raise ValueError(f"{name}[{field!r}] must be {must}, or the CLI leaves the server out")
 
 
-def _stdio_details(name: str, server: Mapping[str, Any]) -> None:
-    listed(f"{name}['args']", server.get("args", []), text, "words")
-    variables = server.get("env", {})
-    if not isinstance(variables, Mapping) or not all(isinstance(item, str) for item in variables.values()):
-        raise ValueError(f"{name}['env'] must be a dict of texts, or the CLI leaves the server out")
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+
+
+def _is_milliseconds(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+# Field, the types of server that read it, and what it must be, or the CLI leaves the server out (seen with
+# 2.1.332). For all of them None is not "not given".
+_MCP_FIELDS: Final[tuple[tuple[str, Collection[str], Callable[[Any], bool], str], ...]] = (
+    ("env", ("stdio",), _is_texts, "a dict of texts"),
+    ("headers", _MCP_NEEDS.keys() - {"stdio"}, _is_texts, "a dict of texts"),
+    ("timeout", _MCP_NEEDS, _is_milliseconds, "a whole number of milliseconds, 1 or more"),
+    ("alwaysLoad", _MCP_NEEDS, lambda value: isinstance(value, bool), "True or False"),
+)
 
 
 def schema(name: str, value: Any) -> None:

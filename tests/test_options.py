@@ -28,6 +28,7 @@ ID = "123e4567-e89b-12d3-a456-426614174000"
 FIXED = ["-p", "--output-format=stream-json", "--verbose"]
 AGENT = {"description": "Reviews", "prompt": "You review."}
 SERVER = {"command": "serve"}
+REMOTE = {"type": "http", "url": "http://x"}
 
 
 def arguments(**given):
@@ -308,6 +309,9 @@ def test_skipped_permissions_have_no_mode():
         ({"settings": ' {"a": 1} '}, '--settings={"a": 1}'),
         ({"mcp_servers": Path("/m.json")}, "--mcp-config=/m.json"),
         ({"mcp_servers": '{"mcpServers":{}}'}, '--mcp-config={"mcpServers":{}}'),
+        ({"mcp_servers": {"a": {**REMOTE, "headers": {"A": "b"}, "timeout": 9, "alwaysLoad": True}}},
+         '--mcp-config={"mcpServers":{"a":{"type":"http","url":"http://x","headers":{"A":"b"},'
+         '"timeout":9,"alwaysLoad":true}}}'),
         ({"agents": "agents.json"}, "--agents=agents.json"),
         ({"json_schema": '{"type":"object"}'}, '--json-schema={"type":"object"}'),
         ({"system_prompt": "{not json"}, "--system-prompt={not json"),
@@ -622,6 +626,14 @@ UNUSABLE = [
     ("mcp_servers", {"a": {**SERVER, "args": "x"}}),
     ("mcp_servers", {"a": {**SERVER, "args": [1]}}),
     ("mcp_servers", {"a": {**SERVER, "env": {"A": 1}}}),
+    ("mcp_servers", {"a": {**SERVER, "env": None}}),
+    ("mcp_servers", {"a": {**REMOTE, "headers": {"Authorization": None}}}),
+    ("mcp_servers", {"a": {**REMOTE, "headers": []}}),
+    ("mcp_servers", {"a": {**REMOTE, "timeout": "5000"}}),
+    ("mcp_servers", {"a": {**REMOTE, "timeout": True}}),
+    ("mcp_servers", {"a": {**SERVER, "timeout": 0}}),
+    ("mcp_servers", {"a": {**SERVER, "alwaysLoad": 1}}),
+    ("mcp_servers", {"a": {**REMOTE, "alwaysLoad": None}}),
     ("mcp_servers", {"a": object()}),
     ("mcp_servers", {"mcpServers": {"a": SERVER}}),
     ("mcp_servers", '{"a": {"command": "x"}}'),

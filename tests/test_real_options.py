@@ -412,6 +412,27 @@ def test_every_option_is_in_the_table():
     assert set(RunOptions.__annotations__) - tried == set()
 
 
+def test_a_server_with_a_field_that_is_refused_here_is_left_out_there(cli: RealCLI):
+    """In a file, which only the CLI reads: it goes on without the server. Right fields do no harm."""
+    http = {"type": "http", "url": "http://127.0.0.1:9"}
+    right = [{**http, "headers": {"A": "b"}, "timeout": 1000, "alwaysLoad": False}, {**http, "env": {"A": None}}]
+    fields = {"headers": [None, [], {"A": None}], "timeout": [None, "5", 0, 1.5, True], "alwaysLoad": [None, 1]}
+    wrong = [{**http, field: value} for field, values in fields.items() for value in values]
+    kinds = ("sse", "ws", "streamable-http")
+    wrong += [{**server, "type": kind} for server in wrong for kind in kinds]
+    wrong += [{**SERVER, field: value} for field in ("timeout", "alwaysLoad") for value in fields[field]]
+    wrong += [{**SERVER, "env": value} for value in (None, {"A": None})]
+    servers = {f"{word}{n}": one for word, group in (("ok", right), ("no", wrong)) for n, one in enumerate(group)}
+    path = cli.cwd / "servers.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    events = list(cli.client().run("hi [[text: a]]", mcp_servers=path))
+    init = next(event for event in events if event.subtype == "init")
+    assert {server["name"] for server in init.data["mcp_servers"]} == {"ok0", "ok1"}
+    for server in wrong:
+        with pytest.raises(ValueError, match="leaves the server out"):
+            cli.client().run("hi", mcp_servers={"no": server})
+
+
 def test_inherit_env_brings_the_hosts_variables(cli: RealCLI, monkeypatch: pytest.MonkeyPatch):
     """With `inherit_env` the tools see the host's variables, without it only the listed ones."""
     monkeypatch.setenv("OF_THE_HOST", "seen")
