@@ -24,10 +24,12 @@ from claude_cli_client import (
     SlotTimeoutError,
     StartError,
     TurnCancelled,
+    _probe,
 )
 from claude_cli_client import (
     client as client_module,
 )
+from claude_cli_client._argv import OPTIONS
 from claude_cli_client._channel import Channel
 from claude_cli_client.testing import (
     MODEL,
@@ -554,6 +556,35 @@ def test_probe_raises_what_the_caller_did_wrong(play):
         client.probe(modell="x")
     with pytest.raises(ValueError, match="timeout"):
         client.probe(timeout=-1)
+
+
+def test_probe_leaves_the_clients_callbacks_alone(play):
+    """Hooks and permission callbacks are for the client's own turns: the CLI does not hear of any."""
+    fake = play(*TURN)
+    called: list[object] = []
+    client = Client(
+        cli_path=fake.path, hooks={"UserPromptSubmit": called.append}, can_use_tool=called.append,
+        callback_wrapper=lambda: called.append("wrapper"),
+    )  # fmt: skip
+    assert client.probe()
+    assert Client(cli_path=fake.path, unattended=True).probe()
+    assert [call.option("--input-format") for call in fake.calls] == [None, None]
+    assert not called
+
+
+# How the client works, of which the probe shall say whether it works: the same in it as in every turn.
+KEPT_BY_A_PROBE = """
+model fallback_model effort thinking max_thinking_tokens betas system_prompt_snapshot autocompact
+allowed_tools disallowed_tools permission_mode dangerously_skip_permissions allow_dangerously_skip_permissions
+add_dirs sandbox idle_timeout start_timeout settings setting_sources bare restricted debug_file
+include_partial_messages include_hook_events forward_subagent_text cwd env inherit_env config_dir isolated autoupdate
+command_prefix kill_leftovers literal max_line_bytes max_buffered_bytes extra_args
+"""
+
+
+def test_of_every_option_it_is_decided_whether_a_probe_keeps_it():
+    """An option is kept as the client has it, or the probe sets it: a new one must be thought of."""
+    assert sorted([*KEPT_BY_A_PROBE.split(), *_probe._PROBE]) == sorted(OPTIONS)
 
 
 def test_probe_takes_options(play):

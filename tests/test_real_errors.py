@@ -171,6 +171,13 @@ def test_a_probe_says_yes_and_leaves_nothing(cli: RealCLI):
     assert cli.api.last().tools == []
 
 
+def test_a_probe_calls_nothing_of_the_clients(cli: RealCLI):
+    """Hooks are for the client's own turns."""
+    called: list[object] = []
+    assert cli.client(hooks={"UserPromptSubmit": called.append}).probe()
+    assert not called
+
+
 def test_a_probe_says_why_not(cli: RealCLI):
     """`probe` does not raise for a turn that fails: it says why, and until when."""
     found = cli.client().probe(env={"ANTHROPIC_API_KEY": None})
