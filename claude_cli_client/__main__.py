@@ -150,7 +150,12 @@ def _limit(text: str) -> float | None:
 
 def _path(text: str) -> str:
     """Files of the command line are relative to where it was typed, also with `--cwd`."""
-    return os.path.abspath(os.path.expanduser(text))
+    if not text:  # which would be the working directory
+        raise argparse.ArgumentTypeError("an empty path")
+    try:
+        return os.path.abspath(os.path.expanduser(text))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} is relative, and the working directory is gone") from error
 
 
 def _path_object(text: str) -> Any:
@@ -171,6 +176,8 @@ def _schema(text: str) -> str:
             return file.read()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no text in UTF-8") from error
 
 
 def _words(text: str) -> list[str]:

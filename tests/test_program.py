@@ -271,6 +271,44 @@ def test_wrong_usage_is_a_2(run, words):
     assert "Traceback" not in err
 
 
+PATH_FLAGS = [
+    "--cwd", "--config-dir", "--add-dir", "--plugin-dir", "--debug-file", "--settings", "--mcp-config", "--agents",
+    "--system-prompt-file", "--append-system-prompt-file", "--json-schema",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", PATH_FLAGS)
+def test_an_empty_path_is_not_the_working_directory(capsys, flag):
+    """A variable that is not set, in a script: exit code 2 and the flag's name."""
+    assert usage_error(capsys, "Hi", flag, "").endswith(f"error: argument {flag}: an empty path\n")
+
+
+@pytest.mark.parametrize("flag", PATH_FLAGS)
+def test_a_relative_path_in_a_folder_that_is_gone(capsys, tmp_path, monkeypatch, flag):
+    """Exit code 2, with a sentence that says what it is relative to."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = usage_error(capsys, "Hi", flag, "x")
+    assert said.endswith(f"error: argument {flag}: x is relative, and the working directory is gone\n")
+
+
+def test_a_schema_that_is_no_text(capsys, tmp_path):
+    """Exit code 2, with the file's name."""
+    path = tmp_path / "schema.json"
+    path.write_bytes(b'{"title": "\xff"}')
+    assert usage_error(capsys, "Hi", "--json-schema", str(path)).endswith(f"{path} is no text in UTF-8\n")
+
+
+def usage_error(capsys, *words: str) -> str:
+    """What `run` says of these words on stderr, before it starts anything."""
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["run", *words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
 def test_an_unknown_flag_leads_to_the_help(run):
     """Of the command that was meant."""
     with FakeCLI(ANSWER) as fake:
