@@ -185,6 +185,16 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def _rules(text: str) -> list[str]:
+    from ._checks import split_rules
+
+    return split_rules(text)
+
+
+def _one_path(text: str) -> list[str]:
+    return [_path(text)]
+
+
 class _Pairs(argparse.Action):
     """`--env NAME=VALUE`, `--extra-arg NAME[=VALUE]`: collected into a dict."""
 
@@ -203,6 +213,31 @@ class _Pairs(argparse.Action):
         setattr(namespace, self.dest, pairs)
 
 
+class _Once(argparse.Action):
+    """An option of one value: that the last of several silently wins would lose a whole file."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        if hasattr(namespace, self.dest):
+            flags = [flag for _, rows in _FLAGS for flag, name, *_ in rows if name == self.dest]
+            parser.error(f"{option}: give only one {' or '.join(flags)}")
+        setattr(namespace, self.dest, values)
+
+
+def _once(reader: Any) -> dict[str, Any]:
+    return {"action": _Once, "type": reader, "metavar": "VALUE"}
+
+
+def _several(reader: Any, metavar: str = "VALUE") -> dict[str, Any]:
+    """Each value is a list; given several times they add up, as the CLI's do."""
+    return {"action": "extend", "type": reader, "metavar": metavar}
+
+
 # --- the command line
 
 # Flag, option of the library, how its value is read, help. Rows with a dict instead of a reader say
@@ -212,11 +247,16 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
         "model and prompt",
         (
             ("--model", "model", str, "an alias (opus, sonnet, haiku) or a full name"),
-            ("--fallback-model", "fallback_model", _words, "models to try when it is overloaded"),
-            ("--system-prompt", "system_prompt", str, "replace the system prompt"),
-            ("--system-prompt-file", "system_prompt", _path_object, "the same, from a file"),
-            ("--append-system-prompt", "append_system_prompt", str, "add to the system prompt"),
-            ("--append-system-prompt-file", "append_system_prompt", _path_object, "the same, from a file"),
+            ("--fallback-model", "fallback_model", _several(_words), "models to try when it is overloaded"),
+            ("--system-prompt", "system_prompt", _once(str), "replace the system prompt"),
+            ("--system-prompt-file", "system_prompt", _once(_path_object), "the same, from a file"),
+            ("--append-system-prompt", "append_system_prompt", _once(str), "add to the system prompt"),
+            (
+                "--append-system-prompt-file",
+                "append_system_prompt",
+                _once(_path_object),
+                "the same, from a file",
+            ),
             ("--effort", "effort", str, "low, medium, high, xhigh or max"),
             ("--agent", "agent", str, "run as this agent"),
             ("--agents", "agents", _json_or_path, "subagents: JSON or a file"),
@@ -231,9 +271,9 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
     (
         "tools and permission",
         (
-            ("--tools", "tools", _words, "the built-in tools that exist; '' for none"),
-            ("--allowed-tools", "allowed_tools", str, "rules for what runs without asking"),
-            ("--disallowed-tools", "disallowed_tools", str, "rules for what never runs"),
+            ("--tools", "tools", _several(_words), "the built-in tools that exist; '' for none"),
+            ("--allowed-tools", "allowed_tools", _several(_rules), "rules for what runs without asking"),
+            ("--disallowed-tools", "disallowed_tools", _several(_rules), "rules for what never runs"),
             ("--permission-mode", "permission_mode", str, "acceptEdits (default), plan, dontAsk, ..."),
             (
                 "--dangerously-skip-permissions",
@@ -241,12 +281,7 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
                 {"action": "store_true"},
                 "run every tool call",
             ),
-            (
-                "--add-dir",
-                "add_dirs",
-                {"action": "append", "type": _path},
-                "one more directory for the tools",
-            ),
+            ("--add-dir", "add_dirs", _several(_one_path, "DIR"), "one more directory for the tools"),
         ),
     ),
     (
@@ -281,10 +316,10 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
         (
             ("--cwd", "cwd", _path, "working directory"),
             ("--settings", "settings", _json_or_path, "more settings: JSON or a file"),
-            ("--setting-sources", "setting_sources", _words, "user,project,local; '' for none"),
-            ("--mcp-config", "mcp_servers", _json_or_path, "MCP servers: JSON or a file"),
+            ("--setting-sources", "setting_sources", _several(_words), "user,project,local; '' for none"),
+            ("--mcp-config", "mcp_servers", _once(_json_or_path), "MCP servers: JSON or a file"),
             ("--strict-mcp-config", "strict_mcp_config", {"action": "store_true"}, "only those MCP servers"),
-            ("--plugin-dir", "plugin_dirs", {"action": "append", "type": _path}, "one more plugin"),
+            ("--plugin-dir", "plugin_dirs", _several(_one_path, "DIR"), "one more plugin"),
             ("--bare", "bare", {"action": "store_true"}, "the CLI's minimal mode"),
             (
                 "--isolated",
@@ -357,8 +392,6 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for flag, option, reader, text in rows:
             how = reader if isinstance(reader, dict) else {"type": reader, "metavar": "VALUE"}
-            if how.get("action") == "append":
-                how = {**how, "metavar": "DIR"}
             group.add_argument(flag, dest=option, default=argparse.SUPPRESS, help=text, **how)
     parser.set_defaults(command=_run, usage_error=parser.error)
 

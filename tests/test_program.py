@@ -488,6 +488,44 @@ def test_flags_reach_the_cli(run, words, flag):
         assert flag in joined(fake.calls[0].argv)
 
 
+@pytest.mark.parametrize(
+    ("flag", "values", "argument"),
+    [
+        ("--tools", ["Read", "", "Grep,Glob"], "--tools=Read,Grep,Glob"),
+        ("--allowed-tools", ["Read Bash(git log *)", "Grep"], "--allowedTools=Read,Bash(git log *),Grep"),
+        ("--disallowed-tools", ["Bash", "Write"], "--disallowedTools=Bash,Write"),
+        ("--fallback-model", ["opus", "haiku"], "--fallback-model=opus,haiku"),
+        ("--setting-sources", ["user", "project"], "--setting-sources=user,project"),
+        ("--add-dir", ["/a", "/b"], "--add-dir=/a --add-dir=/b"),
+        ("--plugin-dir", ["/", "/tmp"], "--plugin-dir=/ --plugin-dir=/tmp"),
+    ],
+)
+def test_a_list_that_is_given_several_times_adds_up(run, flag, values, argument):
+    """As with the CLI: no rule that denies something is lost to a later one."""
+    with FakeCLI(ANSWER) as fake:
+        assert run(fake, "Hi", *(f"{flag}={value}" for value in values))[0] == 0
+        assert argument in " ".join(fake.calls[0].argv)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--mcp-config", "--mcp-config"], "--mcp-config: give only one --mcp-config"),
+        (
+            ["--system-prompt", "--system-prompt-file"],
+            "--system-prompt-file: give only one --system-prompt or --system-prompt-file",
+        ),
+        (
+            ["--append-system-prompt-file", "--append-system-prompt"],
+            "--append-system-prompt: give only one --append-system-prompt or --append-system-prompt-file",
+        ),
+    ],
+)
+def test_what_does_not_add_up_can_be_given_once(capsys, flags, said):
+    """The last one would win in silence: exit code 2."""
+    assert usage_error(capsys, "Hi", *(f"{flag}=/x" for flag in flags)).endswith(f"error: {said}\n")
+
+
 def joined(argv: tuple[str, ...]) -> list[str]:
     """Flags and values as one word each, whichever way they were passed."""
     return [*argv, *map("=".join, pairwise(argv))]
