@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -350,6 +351,20 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
 _OPTION_NAMES: Final = frozenset(row[1] for _, rows in _FLAGS for row in rows)
 
 
+def _in_flags(message: str) -> str:
+    """An error of the library, which writes `name=` of what to change or give, for who types flags.
+
+    Its first line only, and only a name without a value: the rest may be the CLI's or the API's words.
+    """
+    flags: dict[str, str] = {}
+    for flag, option, reader, _ in (row for _, rows in _FLAGS for row in rows):
+        if not isinstance(reader, dict) or reader.get("action") != "store_false":
+            flags.setdefault(option, flag)
+    first, *rest = message.split("\n")
+    named = rf"(?<![\w-])({'|'.join(flags)})=(?:True)?(?![^\s;,)])"
+    return "\n".join([re.sub(named, lambda found: flags[found[1]], first), *rest])
+
+
 def _parser() -> argparse.ArgumentParser:
     started_by_name = os.path.basename(sys.argv[0]).startswith("claude-cli-client")
     parser = argparse.ArgumentParser(
@@ -393,7 +408,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         for flag, option, reader, text in rows:
             how = reader if isinstance(reader, dict) else {"type": reader, "metavar": "VALUE"}
             group.add_argument(flag, dest=option, default=argparse.SUPPRESS, help=text, **how)
-    parser.set_defaults(command=_run, usage_error=parser.error)
+    parser.set_defaults(command=_run, usage_error=parser.error, in_flags=_in_flags)
 
 
 class _Version(argparse.Action):

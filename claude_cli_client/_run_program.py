@@ -51,12 +51,12 @@ def run_program(args: Namespace, options: dict[str, Any]) -> int:
             try:
                 run, show = _start(args, options, stack)
             except (TypeError, ValueError) as error:  # options that are wrong, an empty prompt
-                _say(f"claude_cli_client: {error}")
+                _say(f"claude_cli_client: {args.in_flags(str(error))}")
                 return USAGE
             _turn(run, show, Progress(sys.stderr) if _wants_progress(args) else None)
     except ClaudeError as error:
         # A missing CLI is a failure, not wrong usage: the command was right, the machine is not.
-        _say(f"claude_cli_client: {error}")
+        _say(f"claude_cli_client: {args.in_flags(str(error))}")
         return TIMED_OUT if isinstance(error, TimeoutError) else FAILED
     return OK
 

@@ -349,6 +349,30 @@ def test_a_time_limit_is_a_124(run):
     assert "0.3" in err
 
 
+def test_an_error_names_the_flag(run):
+    """Who typed `--idle-timeout` is told that, and not the option of the Python library."""
+    with FakeCLI([init(), hang()]) as fake:
+        _, _, err = run(fake, "Hi", "--idle-timeout", "0.3")
+    assert err.splitlines()[0].endswith("change it with --idle-timeout")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("use resume= instead of session_id=", "use --resume instead of --session-id"),
+        ("start anew without resume=, or", "start anew without --resume, or"),
+        ("use continue_conversation=True", "use --continue"),
+        ("give mcp_servers=; see system_prompt=", "give --mcp-config; see --system-prompt"),
+        ("persist_session=False, settings_dir=", "persist_session=False, settings_dir="),
+        ("started: --model= x\n  env= of the CLI", "started: --model= x\n  env= of the CLI"),
+        ("model=opus", "model=opus"),
+    ],
+)
+def test_options_are_written_as_flags(said, shown):
+    """A name without a value in our own sentence; nothing else."""
+    assert __main__._in_flags(said) == shown
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_cancels_the_turn(start, number, code):
     """When the program has ended nothing of the run is left; what came before is on stdout."""
