@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import before_of, in_order, kept_by, noted
+from ._chain import before_of, conversation, in_order, kept_by, links_of
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
@@ -96,39 +96,56 @@ def adopt(store: SessionStore, transcripts: Iterable[Transcript], is_over: Calla
 def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tuple[list[Transcript], list[Transcript]]:
     """What is stored, with what this disk has more of it; and that part, which the store lacks.
 
-    Where the store has something of its own, only what leads to the stored messages, and how the session is
-    called: a branch of this disk that the store never knew stays here.
+    Where the store has something of its own, another machine has gone on, and is right: then only what leads
+    to the stored messages, and how the session is called. A branch of this disk that the store never knew
+    stays here, with its subagents.
     """
+    main = stored[0][0]
     whole = dict(stored)
     lacking: list[Transcript] = []
-    main = stored[0][0]
-    for key, entries in local:
+    # The main transcript first, which says what calls of subagents there are.
+    for key, entries in sorted(local, key=lambda transcript: transcript[0].subpath is not None):
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
         there = whole.get(key)
-        missing = entries if there is None else _lacking(there, entries)
+        if there is None and not _is_called(entries, whole[main]):
+            continue
+        missing = entries if there is None else _lacking(there, entries, key)
         if missing:
-            lacking.append((key, missing))
+            lacking.insert(0, (key, missing))
             whole[key] = in_order([*(there or ()), *missing])  # as the store will give it the next time
     return list(whole.items()), lacking
 
 
-def _lacking(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
-    behind = _behind(there, local)
-    notes = [entry for entry in local if noted(entry)][-1:] if behind else []
-    return [*_before([*there, *behind], local), *behind, *_names(there, local), *notes]
+def _lacking(there: Entries, local: Entries, key: SessionKey) -> list[Mapping[str, Any]]:
+    stored = _ids(there)
+    if not stored <= _ids(local):
+        missing, end = _before(there, local), _end(there)
+    elif key.subpath is None:
+        missing, end = _without(stored, local), _end(local)
+    else:  # of which none notes the end: what stands further up, and nothing hangs on it, would be the end
+        last = max((place for place, entry in enumerate(local) if identity(entry) in stored), default=-1)
+        missing, end = _without(stored, local[last + 1 :]), ""
+        missing = [*_before([*there, *missing], local), *missing]
+    # What is put behind the rest is not the end for that.
+    note = {"type": "last-prompt", "lastPrompt": "", "leafUuid": end, "sessionId": key.session_id}
+    return [*missing, *_names(there, local), *([note] if missing and end and key.subpath is None else [])]
 
 
-def _behind(there: Entries, local: Entries) -> list[Mapping[str, Any]]:
-    """What this disk has behind all that is stored: turns that the store missed, or that were made without it.
+def _without(stored: set[str], local: Entries) -> list[Mapping[str, Any]]:
+    return [entry for entry in local if (uuid := identity(entry)) is not None and uuid not in stored]
 
-    Nothing where the store has something of its own: then another machine has gone on, and is right. What
-    stands further up, and nothing hangs on it, is left out: put behind the rest it would be the end.
-    """
-    stored, ids = _ids(there), [identity(entry) for entry in local]
-    if not stored.issubset(ids):
-        return []
-    last = max((place for place, id in enumerate(ids) if id in stored), default=-1)
-    return [entry for entry, id in zip(local[last + 1 :], ids[last + 1 :], strict=True) if id is not None]
+
+def _end(entries: Entries) -> str:
+    """The last message of the conversation."""
+    shown = conversation(*links_of(enumerate(entries)))
+    return shown[-1].uuid if shown else ""
+
+
+def _is_called(agent: Entries, main: Entries) -> bool:
+    """Whether a call of the conversation began this subagent; also where nothing says which."""
+    call = next((entry.get("toolUseId") for entry in agent if entry.get("type") == "agent_metadata"), None)
+    links, _ = links_of(enumerate(main))
+    return not isinstance(call, str) or any(call in link.calls for link in links)
 
 
 def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:

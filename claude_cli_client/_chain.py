@@ -173,6 +173,17 @@ def link(entry: Mapping[str, Any], place: int) -> Link | None:
     )
 
 
+def links_of(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[list[Link], str]:
+    """The links of a transcript, and the last note in it. Each entry comes with its place."""
+    links, note = [], ""
+    for place, entry in entries:
+        if (found := link(entry, place)) is not None:
+            links.append(found)
+        else:
+            note = noted(entry) or note
+    return links, note
+
+
 def noted(entry: Mapping[str, Any]) -> str:
     """The entry that was the last one, if this line is the CLI's note of it."""
     return _text(entry.get("leafUuid")) if entry.get("type") == "last-prompt" else ""

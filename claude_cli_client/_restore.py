@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup, _log
-from ._adopt import adopt, completed, folded_title, has_gap, local_id, local_transcripts
+from ._adopt import Transcript, adopt, completed, folded_title, has_gap, local_id, local_transcripts
 from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config, link_memory
@@ -206,10 +206,19 @@ class Restore:
             elif wanted:
                 self._note_missing(f"session {wanted}", "list_sessions")
             return None  # the CLI has it where it is
-        whole, lacking = completed(found.transcripts, local)
+        whole, lacking = completed([*found.transcripts, *self._unlisted(found, local)], local)
         adopt(self._store, lacking, lambda: self._is_left)
         self._gap = has_gap(whole[0][1])
         return _Found(found.session_id, whole)
+
+    def _unlisted(self, found: _Found, local: Sequence[Transcript]) -> Iterable[Transcript]:
+        """What the store has of the subagents that are on this disk, where it cannot list its own."""
+        if optional(self._store, "list_subkeys") is None:
+            main = found.transcripts[0][0]
+            for subpath in (key.subpath for key, _ in local if key.subpath is not None):
+                key = main._replace(subpath=subpath)
+                if entries := self._load(key):
+                    yield key, entries
 
     def _note_missing(self, what: str, needed: str) -> None:
         """`needed`: the method by which the store would have been looked through."""

@@ -229,6 +229,8 @@ def _is_stale(run: Run) -> bool:
     """
     first = next(run)
     run._unread(first)
+    if "No message found" in first.text or any("No message found" in each for each in first.errors):
+        return False  # of a session that exists: it has not what resume_session_at names
     restore = run._channel.launch.restore
     is_sure = restore is None or restore.is_sure
     return first.is_terminal and is_sure and isinstance(run.error(), StaleSessionError)

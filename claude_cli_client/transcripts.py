@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ._chain import Link, SessionMessage, agent_conversation, conversation, link, message_of, noted
+from ._chain import Link, SessionMessage, agent_conversation, conversation, link, links_of, message_of, noted
 from ._checks import as_text, path, repaired, uuid, whole
 from ._session_fork import ForkPlan, first_until
 from ._summary import LONGEST_TEXT, SessionInfo, session_info, summarize
@@ -102,7 +102,7 @@ def get_messages(
     uuid("session_id", session_id)
     first, last = _page(limit, offset)
     with _place(directory, config_dir, store).open(session_id) as transcript:
-        shown = conversation(*_links(transcript))[first:last]
+        shown = conversation(*links_of(transcript.scan()))[first:last]
         return [message_of(entry) for entry in transcript.at(link.place for link in shown)]
 
 
@@ -133,7 +133,7 @@ def get_subagent_messages(
     _check_agent(agent_id)
     first, last = _page(limit, offset)
     with _place(directory, config_dir, store).open_subagent(session_id, agent_id) as transcript:
-        shown = agent_conversation(_links(transcript)[0])[first:last]
+        shown = agent_conversation(links_of(transcript.scan())[0])[first:last]
         parents = [transcript.parents().get(name) for name in ("toolUseId", "parentAgentId")]
         parents = [name if isinstance(name, str) else None for name in parents]
         return [message_of(entry, *parents) for entry in transcript.at(link.place for link in shown)]
@@ -264,17 +264,6 @@ def _page(limit: int | None, offset: int) -> tuple[int, int | None]:
         whole(0)("limit", limit)
     first = min(offset, _FAR)
     return first, None if limit is None else first + min(limit, _FAR)
-
-
-def _links(transcript: _Transcript) -> tuple[list[Link], str]:
-    """The entries of the tree, and the last note of a turn's end."""
-    links, note = [], ""
-    for place, entry in transcript.scan():
-        if (found := link(entry, place)) is not None:
-            links.append(found)
-        else:
-            note = noted(entry) or note
-    return links, note
 
 
 def _check_agent(agent_id: str) -> None:

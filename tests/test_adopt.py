@@ -208,29 +208,41 @@ def test_a_store_that_has_something_of_its_own_is_believed(resume, local, key):
     assert stored(store, key) == [1, 2, 4]
 
 
+def note(number: int) -> dict[str, str]:
+    """Of what the end of the conversation is, whatever comes behind it."""
+    return {"type": "last-prompt", "lastPrompt": "", "leafUuid": uuid(number), "sessionId": SESSION_ID}
+
+
 def test_a_store_that_misses_the_end(resume, local, key):
-    """Turns that it did not take, or that were made without it: it gets them, with the note of the last one's end."""
-    note = {"type": "last-prompt", "leafUuid": uuid(3)}
-    local(said(1), said(2), {"type": "last-prompt", "leafUuid": uuid(2)}, said(3), note, said(4))
+    """Turns that it did not take, or that were made without it: it gets them, once."""
+    local(said(1), said(2), note(2), said(3), note(3), said(4))
     store = Recorder()
     store.put(key, said(1), said(2))
-    _, _, numbers = resume(store)
-    assert numbers == [1, 2, 3, 4]
-    assert stored(store, key) == [1, 2, 3, 4]
-    assert [entry for entry in store.entries(key) if "uuid" not in entry] == [note]
-    resume(store)
-    assert stored(store, key) == [1, 2, 3, 4]
+    for _ in range(2):
+        _, _, numbers = resume(store)
+        assert numbers == [1, 2, 3, 4]
+        assert store.entries(key) == [said(1), said(2), said(3), said(4), note(4)]
 
 
 def test_a_side_leaf_that_was_missed(resume, local, key):
-    """Nothing hangs on it: put behind the rest it would be taken for the end. What is lost is that alone."""
+    """Nothing hangs on it, so it stands behind the rest now; the end is still the end."""
     entries = [said(1), said(2), said(3), said(6, 2), said(7, 3), said(8), said(9)]
     local(*entries)
     store = Recorder()
     store.put(key, *(entry for entry in entries if entry["uuid"] != uuid(6)))
-    resume(store)
-    assert stored(store, key) == [1, 2, 3, 7, 8, 9]
-    assert [message.uuid for message in get_messages(SESSION_ID, store=store)][-1] == uuid(9)
+    for _ in range(2):
+        resume(store)
+        assert stored(store, key) == [1, 2, 3, 7, 8, 9, 6]
+        assert [message.uuid for message in get_messages(SESSION_ID, store=store)][-1] == uuid(9)
+
+
+def test_a_side_leaf_of_a_subagent(key):
+    """Its end is never noted: what stands further up, and nothing hangs on it, is left out."""
+    agent = key._replace(subpath="subagents/agent-a")
+    entries = [said(1), said(2), said(6, 1), said(3, 2), said(4)]
+    there = [entries[0], entries[1], entries[3]]
+    _, lacking = completed([(key, [said(1)]), (agent, there)], [(agent, entries), (key, [said(1)])])
+    assert lacking == [(agent, [said(4)])]
 
 
 def test_a_hole_and_the_end(key):
@@ -238,8 +250,34 @@ def test_a_hole_and_the_end(key):
     entries = [{**said(number), "timestamp": str(number)} for number in range(1, 7)]
     there = [entries[0], entries[2], entries[3]]
     whole, lacking = completed([(key, there)], [(key, entries)])
-    assert whole == [(key, entries)]
-    assert lacking == [(key, [entries[1], *entries[4:]])]
+    assert [entry for entry in whole[0][1] if "uuid" in entry] == entries
+    assert lacking == [(key, [entries[1], *entries[4:], note(6)])]
+
+
+def test_a_subagent_of_a_branch_that_stays_here(key):
+    """It stays, too: the conversation of the store does not know it."""
+    agents = {name: key._replace(subpath=f"subagents/agent-{name}") for name in "ab"}
+    about = {name: {"type": "agent_metadata", "toolUseId": f"call-{name}"} for name in "ab"}
+    calls = {name: [{"type": "tool_use", "id": f"call-{name}", "name": "Agent", "input": {}}] for name in "ab"}
+    asks = {
+        name: {**said(number, 1), "type": "assistant", "message": {"role": "assistant", "content": calls[name]}}
+        for name, number in (("a", 2), ("b", 3))
+    }
+    local = [(agents[name], [about[name], said(10, 0)]) for name in "ab"]
+    local.append((key, [said(1), asks["a"], asks["b"]]))
+    _, lacking = completed([(key, [said(1), asks["a"], said(4, 2)])], local)
+    assert lacking == [(agents["a"], [about["a"], said(10, 0)])]
+
+
+def test_a_store_that_lists_no_subagents(resume, local, key):
+    """It is asked for those that this disk has: nothing is given to it twice."""
+    local(said(1))
+    local(said(7, 0), subpath="subagents/agent-a.jsonl").with_suffix(".meta.json").write_text('{"toolUseId": "t"}')
+    store = Recorder()
+    store.list_subkeys = None
+    for _ in range(3):
+        resume(store)
+        assert len(store.batches) == 2
 
 
 def test_the_copy_of_the_working_directory(resume, local, config, key):
@@ -327,7 +365,7 @@ def test_a_subagent_of_which_the_store_has_the_end_only(key):
     entries = [said(11, 0, isSidechain=True), said(12, isSidechain=True)]
     whole, lacking = completed([(key, [said(2)]), (agent, entries[1:])], [(agent, entries), (key, [said(1), said(2)])])
     assert dict(whole)[agent] == entries
-    assert lacking == [(agent, entries[:1]), (key, [said(1)])]
+    assert lacking == [(agent, entries[:1]), (key, [said(1), note(2)])]
 
 
 def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):

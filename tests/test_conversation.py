@@ -379,6 +379,17 @@ def test_what_is_not_stale_is_untouched(play):
     assert conversation.restarts == 0
 
 
+def test_a_message_that_a_session_does_not_have(play):
+    """The session exists: it is not begun anew because `resume_session_at` names nothing in it."""
+    words = f"No message found with message.uuid of: {OTHER}"
+    unknown = result("", subtype="error_during_execution", is_error=True, session_id=OTHER, errors=[words])
+    fake = play(scripts=[[unknown], ANSWER])
+    conversation = chat(fake, OTHER, restart_stale=True, resume_session_at=OTHER)
+    with pytest.raises(StaleSessionError, match="No message found"):
+        conversation.ask("one")
+    assert (conversation.restarts, len(fake.calls)) == (0, 1)
+
+
 def test_a_fork_of_a_session_that_is_gone(play):
     """Begun anew there is nothing to copy."""
     fake = play(scripts=[GONE, ANSWER])
