@@ -3,7 +3,7 @@
 Looked at before anything starts: the CLI would end with words of its own, make a folder called `~`,
 or pass over it in silence. The last is worst for settings: where one thing in them is wrong, the CLI
 drops the whole file, with every rule that denies something. So their text, and the shape of what is
-commonly in them, are checked here, in a file as well as in a dict.
+in them (`_settings_shapes.py`), are checked here, in a file as well as in a dict.
 
 Behind a `command_prefix` only `cwd` is looked at, in which the prefix runs: the CLI's disk may be another one.
 """
@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ._checks import as_text, is_path
-from ._hook_events import HOOK_EVENTS
 from ._objects import is_json_text
 
 _PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")  # a text that is no JSON is a path
@@ -25,7 +24,7 @@ _PROMPTS: Final = ("system_prompt", "append_system_prompt")
 _FILES: Final = (*_PATHS_AS_TEXT, *_PROMPTS)
 _PATHS: Final = ("cwd", "config_dir", "debug_file")
 _LISTS_OF_PATHS: Final = ("add_dirs", "plugin_dirs")
-_NAMING: Final = frozenset((*_FILES, *_PATHS, *_LISTS_OF_PATHS))
+_NAMING: Final = frozenset((*_FILES, *_PATHS, *_LISTS_OF_PATHS, "sandbox"))
 
 
 def find_named(options: dict[str, Any]) -> None:
@@ -60,6 +59,8 @@ def _find(options: dict[str, Any], cwd: str) -> None:
     mode = _check_settings(options.get("settings"), cwd)
     if mode is not None and not options.get("dangerously_skip_permissions"):
         options.setdefault("permission_mode", mode)
+    if options.get("sandbox") is not None:  # which becomes a part of settings
+        _check_shape("settings", {"sandbox": options["sandbox"]})
 
 
 def _names_a_file(name: str, value: Any) -> bool:
@@ -139,80 +140,11 @@ def _no_number(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_days(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_hooks(value: Any) -> bool:
-    """An event may be null, and one that the CLI does not know anything."""
-    if not _is_object(value):
-        return isinstance(value, (list, tuple)) and not value
-    events = [event for name, event in value.items() if name in HOOK_EVENTS and event is not None]
-    return all(_is_list(event) and all(map(_is_matcher, event)) for event in events)
-
-
-def _is_matcher(value: Any) -> bool:
-    if not _is_object(value) or not isinstance(value.get("matcher"), (str, type(None))):
-        return False
-    return _is_list(value.get("hooks")) and all(map(_is_hook, value["hooks"]))
-
-
-def _is_hook(value: Any) -> bool:
-    """`command` and `prompt` need the field of the same name; other types are left to the CLI."""
-    if not _is_object(value) or not _is_text(value.get("type")):
-        return False
-    return value["type"] not in ("command", "prompt") or _is_text(value.get(value["type"]))
-
-
-_MODES: Final = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan")
-# Path in the settings -> what the CLI takes there, else it drops the whole file (seen with 2.1.332).
-_SHAPES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
-    ("permissions", _is_object, "an object"),
-    ("permissions.allow", _is_list, "a list of rules"),
-    ("permissions.deny", _is_list, "a list of rules"),
-    ("permissions.ask", _is_list, "a list of rules"),
-    ("permissions.additionalDirectories", _is_list, "a list of paths"),
-    ("permissions.defaultMode", lambda value: value in _MODES, f"one of {', '.join(_MODES)}"),
-    ("permissions.disableBypassPermissionsMode", lambda value: value == "disable", "the word disable"),
-    ("hooks", _is_hooks, 'events with lists of {"matcher": ..., "hooks": [{"type": "command", "command": ...}]}'),
-    ("env", _is_object, "an object"),
-    ("statusLine", _is_object, "an object"),
-    ("enabledPlugins", _is_object, "an object"),
-    ("model", _is_text, "a text"),
-    ("outputStyle", _is_text, "a text"),
-    ("apiKeyHelper", _is_text, "a text"),
-    ("language", _is_text, "a text"),
-    ("alwaysThinkingEnabled", _is_flag, "true or false"),
-    ("includeCoAuthoredBy", _is_flag, "true or false"),
-    ("enableAllProjectMcpServers", _is_flag, "true or false"),
-    ("cleanupPeriodDays", _is_days, "a whole number of days, 1 or more"),
-)
-
-
 def _check_shape(what: str, settings: Any) -> None:
+    from ._settings_shapes import why_dropped
+
     if not isinstance(settings, Mapping):
         raise ValueError(f"{what} must be a JSON object")
-    for path, fits, must in _SHAPES:
-        *above, name = path.split(".")
-        place: Any = settings
-        for key in above:
-            place = place.get(key, {})
-        # A null is no "not given" to the CLI.
-        if isinstance(place, Mapping) and name in place and not fits(place[name]):
-            raise ValueError(f"{what}: {path} must be {must}, or left out; else the CLI drops all of these settings")
+    reason = why_dropped(settings)
+    if reason is not None:
+        raise ValueError(f"{what}: {reason}")

@@ -157,17 +157,21 @@ def test_settings_in_a_pipe(play, tmp_path):
         ({"permissions": {"ask": {}}}, r"permissions\.ask"),
         ({"permissions": {"additionalDirectories": "x"}}, r"permissions\.additionalDirectories"),
         ({"permissions": {"defaultMode": "bogus"}}, r"permissions\.defaultMode"),
-        ({"hooks": {"PreToolUse": "x"}}, "hooks"),
+        ({"hooks": {"PreToolUse": "x"}}, r"hooks\.PreToolUse"),
         ({"hooks": {"PreToolUse": [{"matcher": "Bash"}]}}, "hooks"),
-        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "command"}]}]}}, "hooks"),
-        ({"hooks": {"PreToolUse": [{"hooks": ["x"]}]}}, "hooks"),
+        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "command"}]}]}}, r"PreToolUse\.0\.hooks\.0\.command"),
+        ({"hooks": {"PreToolUse": [{"hooks": ["x"]}]}}, r"hooks\.PreToolUse\.0\.hooks\.0"),
         ({"model": 5}, "model"),
         ({"model": None, "permissions": {"deny": ["Bash"]}}, "model"),
         ({"env": []}, "env"),
         ({"cleanupPeriodDays": 0}, "cleanupPeriodDays"),
-        ({"hooks": {"PreToolUse": [{"matcher": 3, "hooks": []}]}}, "hooks"),
-        ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, "hooks"),
+        ({"hooks": {"PreToolUse": [{"matcher": 3, "hooks": []}]}}, r"hooks\.PreToolUse\.0\.matcher"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, r"hooks\.Stop\.0\.hooks\.0\.prompt"),
         ({"alwaysThinkingEnabled": "yes"}, "alwaysThinkingEnabled"),
+        ({"sandbox": {"network": {"allowedDomains": "x"}}}, r"sandbox\.network\.allowedDomains"),
+        ({"enabledPlugins": {"x@y": None}}, r"enabledPlugins\.x@y"),
+        ({"statusLine": {"type": "command"}}, r"statusLine\.command"),
+        ({"PreToolUse": [{"hooks": []}]}, "PreToolUse"),
     ],
 )
 def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
@@ -181,6 +185,44 @@ def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
     assert fake.calls == []
 
 
+def hook(**fields):
+    return {"hooks": {"PreToolUse": [{"hooks": [fields]}]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (hook(type="command", command="x", timeout="5"), r"hooks\.0\.timeout must be a number above 0, and is a text;"),
+        (hook(type="command", command="x", timeout=-1), r"timeout must be a number above 0, and is -1;"),
+        (hook(type="http"), r"hooks\.0\.url must be a URL, and is missing;"),
+        (hook(type="shell"), r"type must be one of command, prompt, agent, http, mcp_tool, and is 'shell';"),
+        (hook(type="prompt", prompt="x", model=5), r"model must be a text, and is 5; else the CLI drops all of these"),
+        (
+            {"hooks": {"Stop": [{}]}},
+            r"Stop\.0\.hooks must be a list, and is missing; else the CLI drops the hook, if not",
+        ),
+        ({"permissions": {"additionalDirectories": ["x", None]}}, r"Directories\.1 must be a text, and is null;"),
+        ({"attribution": "x"}, "attribution must be true or false, or an object, and is a text;"),
+        ({"tui": 5}, "tui must be one of default, fullscreen, and is 5;"),
+        ({"awsAuthRefresh": True}, "awsAuthRefresh must be a text, and is true or false;"),
+    ],
+)
+def test_what_is_said_of_a_wrong_shape(play, settings, says):
+    """The place, what it must be, what is there (but no text, which may be a key), and what it would cost."""
+    with pytest.raises(ValueError, match=says):
+        Client(cli_path=play(*TURN).path).run("p", settings=settings)
+
+
+@pytest.mark.parametrize("sandbox", [{"excludedCommands": "git"}, {"network": {"allowedDomains": "x"}}])
+def test_a_wrong_shape_in_the_option_sandbox(play, sandbox):
+    """It becomes a part of settings, and would take them all along."""
+    fake = play(*TURN)
+    with pytest.raises(ValueError, match=r"settings: sandbox\.\w+.* must be a list, and is a text"):
+        Client(cli_path=fake.path).run("p", sandbox=sandbox)
+    assert fake.calls == []
+    Client(cli_path=fake.path).ask("p", sandbox={"excludedCommands": ["git"], "network": {"allowedDomains": []}})
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -189,7 +231,9 @@ def test_a_wrong_shape_in_settings(play, tmp_path, way, settings, where):
         {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, "model": "opus"},
         {"hooks": {"PreToolUse": None}, "unknown": {"anything": None}},
         {"permissions": {"allow": ["Read", 5]}, "hooks": []},
-        {"hooks": {"Nope": 3}, "cleanupPeriodDays": 30},
+        {"hooks": {"Nope": 3}, "cleanupPeriodDays": 30.0},
+        {"fastModePerSessionOptIn": None, "attribution": False, "enabledPlugins": {"x@y": ["1.0"]}},
+        {"x": {"y": [None, 5]}, "sandbox": {"unknown": 5, "network": {"unknown": None}}},
     ],
 )
 def test_settings_that_are_right(play, tmp_path, settings):
