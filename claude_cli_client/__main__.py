@@ -260,11 +260,11 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
             ),
             ("--effort", "effort", str, "low, medium, high, xhigh or max"),
             ("--agent", "agent", str, "run as this agent"),
-            ("--agents", "agents", _json_or_path, "subagents: JSON or a file"),
+            ("--agents", "agents", _once(_json_or_path), "subagents: JSON or a file"),
             (
                 "--json-schema",
                 "json_schema",
-                _schema,
+                _once(_schema),
                 "a JSON schema, or a file of it; stdout is the JSON alone",
             ),
         ),
@@ -316,7 +316,7 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
         "configuration",
         (
             ("--cwd", "cwd", _path, "working directory"),
-            ("--settings", "settings", _json_or_path, "more settings: JSON or a file"),
+            ("--settings", "settings", _once(_json_or_path), "more settings: JSON or a file"),
             ("--setting-sources", "setting_sources", _several(_words), "user,project,local; '' for none"),
             ("--mcp-config", "mcp_servers", _once(_json_or_path), "MCP servers: JSON or a file"),
             ("--strict-mcp-config", "strict_mcp_config", {"action": "store_true"}, "only those MCP servers"),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ._chain import before_of, conversation, in_order, kept_by, links_of
+from ._chain import before_of, conversation, in_order, kept_by, links_of, noted
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
@@ -103,12 +103,16 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
     main = stored[0][0]
     whole = dict(stored)
     lacking: list[Transcript] = []
-    # The main transcript first, which says what calls of subagents there are.
-    for key, entries in sorted(local, key=lambda transcript: transcript[0].subpath is not None):
+    calls: set[str] | None = None  # of the stored conversation and its subagents; None: all that are here are its own
+    for key, entries in sorted(local, key=_from_the_top):
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
         there = whole.get(key)
-        if there is None and not _is_called(entries, whole[main]):
-            continue
+        if key == main and there is not None and not _ids(there) <= _ids(entries):
+            calls = set().union(*map(_calls, whole.values()))
+        elif there is None and calls is not None:
+            if not _call_of(entries) <= calls:
+                continue
+            calls |= _calls(entries)
         missing = entries if there is None else _lacking(there, entries, key)
         if missing:
             lacking.insert(0, (key, missing))
@@ -127,12 +131,20 @@ def _lacking(there: Entries, local: Entries, key: SessionKey) -> list[Mapping[st
         missing, end = _without(stored, local[last + 1 :]), ""
         missing = [*_before([*there, *missing], local), *missing]
     # What is put behind the rest is not the end for that.
-    note = {"type": "last-prompt", "lastPrompt": "", "leafUuid": end, "sessionId": key.session_id}
+    prompt = _last_prompt(there, local)
+    note = {"type": "last-prompt", "lastPrompt": prompt, "leafUuid": end, "sessionId": key.session_id}
     return [*missing, *_names(there, local), *([note] if missing and end and key.subpath is None else [])]
 
 
 def _without(stored: set[str], local: Entries) -> list[Mapping[str, Any]]:
     return [entry for entry in local if (uuid := identity(entry)) is not None and uuid not in stored]
+
+
+def _last_prompt(there: Entries, local: Entries) -> str:
+    """Of those that are noted the last one of the side that goes on."""
+    side = local if _ids(there) <= _ids(local) else there
+    said = (entry.get("lastPrompt") for entry in reversed(side) if noted(entry))
+    return next((text for text in said if isinstance(text, str)), "")
 
 
 def _end(entries: Entries) -> str:
@@ -141,11 +153,22 @@ def _end(entries: Entries) -> str:
     return shown[-1].uuid if shown else ""
 
 
-def _is_called(agent: Entries, main: Entries) -> bool:
-    """Whether a call of the conversation began this subagent; also where nothing says which."""
-    call = next((entry.get("toolUseId") for entry in agent if entry.get("type") == "agent_metadata"), None)
-    links, _ = links_of(enumerate(main))
-    return not isinstance(call, str) or any(call in link.calls for link in links)
+def _from_the_top(transcript: Transcript) -> tuple[bool, int]:
+    """The conversation, its subagents, theirs."""
+    key, entries = transcript
+    about = next((entry for entry in entries if entry.get("type") == "agent_metadata"), {})
+    depth = about.get("spawnDepth")
+    return key.subpath is not None, depth if isinstance(depth, int) else 0
+
+
+def _calls(entries: Entries) -> set[str]:
+    return {call for link in links_of(enumerate(entries))[0] for call in link.calls}
+
+
+def _call_of(agent: Entries) -> set[str]:
+    """The call that began a subagent, where that is said."""
+    calls = (entry.get("toolUseId") for entry in agent if entry.get("type") == "agent_metadata")
+    return {call for call in calls if isinstance(call, str)}
 
 
 def _before(there: Entries, local: Entries) -> list[Mapping[str, Any]]:

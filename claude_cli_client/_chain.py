@@ -190,7 +190,7 @@ def noted(entry: Mapping[str, Any]) -> str:
 
 
 def conversation(links: Sequence[Link], note: str = "") -> list[Link]:
-    """The messages of a session, in order, as they are meant to be seen. `note`: the last one, see there."""
+    """The messages of a session, in order, as they are meant to be seen. `note`: what the CLI noted last."""
     by_uuid = {link.uuid: link for link in links}
     leaves = _leaves(_ends(by_uuid), by_uuid) or [link for link in by_uuid.values() if link.kind in _SPOKEN]
     whole = _whole([leaf for leaf in leaves if leaf.shown] or leaves, by_uuid)

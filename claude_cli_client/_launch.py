@@ -57,11 +57,10 @@ def prepare_session(
 
 def _settled(options: dict[str, Any]) -> dict[str, Any]:
     """The options with what the one switch `unattended` stands for. Raises ValueError for hooks that would not run."""
-    if options.get("hooks") and environment(options).get("CLAUDE_CODE_SIMPLE", "0").lower() not in ("", "0", "false"):
-        raise ValueError(
-            "with CLAUDE_CODE_SIMPLE in the environment the CLI runs no hooks: leave them out, or give "
-            "env={'CLAUDE_CODE_SIMPLE': None}"
-        )
+    if options.get("hooks"):
+        from ._simple_mode import refuse_hooks
+
+        refuse_hooks(options, environment(options), _cwd(options.get("cwd")))
     if not options.get("unattended"):
         return options
     from ._unattended import settle

@@ -274,6 +274,11 @@ def check(options: Mapping[str, Any]) -> None:
             raise TypeError(_unknown(name))
         if value is not None:
             OPTIONS[name].check(name, value)
+    refuse_conflicts(options)
+
+
+def refuse_conflicts(options: Mapping[str, Any]) -> None:
+    """Raises ValueError for a wrong combination."""
     for name, conflict, message in CONFLICTS:
         if name in options and conflict(options):
             raise ValueError(message)

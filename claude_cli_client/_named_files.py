@@ -5,7 +5,7 @@ or pass over it in silence. The last is worst for settings: where one thing in t
 drops the whole file, with every rule that denies something. So their text, and the shape of what is
 in them (`_settings_shapes.py`), are checked here, in a file as well as in a dict.
 
-Behind a `command_prefix` only `cwd` is looked at, in which the prefix runs: the CLI's disk may be another one.
+Behind a `command_prefix` no file is looked at, only `cwd`, in which the prefix runs: the CLI's disk may be another one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ._checks import as_text, is_path
+from ._merge import refuse_conflicts
 from ._objects import is_json_text
 
 _PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")  # a text that is no JSON is a path
@@ -42,9 +43,10 @@ def find_named(options: dict[str, Any]) -> None:
             options[name] = _absolute(name, as_text(options[name]))
     if here:
         _find(options, options["cwd"] if cwd is not None else "")
+    _check_settings(options)
 
 
-def _find(options: dict[str, Any], cwd: str) -> None:
+def _find(options: Mapping[str, Any], cwd: str) -> None:
     for name, value in ((name, options.get(name)) for name in _FILES):
         if not _names_a_file(name, value):
             continue
@@ -56,11 +58,6 @@ def _find(options: dict[str, Any], cwd: str) -> None:
     for folder in map(as_text, options.get("plugin_dirs") or ()):
         if not os.path.exists(os.path.join(cwd, folder)):
             raise ValueError(f"plugin_dirs names what does not exist: {folder!r}")
-    mode = _check_settings(options.get("settings"), cwd)
-    if mode is not None and not options.get("dangerously_skip_permissions"):
-        options.setdefault("permission_mode", mode)
-    if options.get("sandbox") is not None:  # which becomes a part of settings
-        _check_shape("settings", {"sandbox": options["sandbox"]})
 
 
 def _names_a_file(name: str, value: Any) -> bool:
@@ -104,20 +101,35 @@ def _absolute(name: str, path: str) -> str:
 # --- settings
 
 
-def _check_settings(given: Any, cwd: str) -> Any:
-    """The permission mode that they name, which the flag of our own would overrule; else None."""
-    name, settings = "settings", given
-    if _names_a_file("settings", given):
-        path = as_text(given)
-        if _is_read_once(os.path.join(cwd, path)):
-            return None
-        name, settings = f"settings in {path!r}", _read(os.path.join(cwd, path))
+def settings_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the option holds, read; {} where it is not given, or cannot be looked at: a pipe, another disk's file.
+
+    Raises ValueError for what is no JSON object.
+    """
+    given, name = options.get("settings"), "settings"
+    settings = given
+    if _names_a_file(name, given):
+        path = os.path.join(options.get("cwd") or "", as_text(given))
+        if options.get("command_prefix") or _is_read_once(path):
+            return {}
+        name, settings = f"settings in {as_text(given)!r}", _read(path)
     elif isinstance(given, str):
         settings = json.loads(given)  # which has been looked at: it is JSON
     if settings is None:
-        return None
+        return {}
     _check_shape(name, settings)
-    return (settings.get("permissions") or {}).get("defaultMode")
+    return cast("Mapping[str, Any]", settings)
+
+
+def _check_settings(options: dict[str, Any]) -> None:
+    """Their shape; and the mode that they name, which our own default would overrule, becomes the option's."""
+    settings = settings_of(options)
+    if options.get("sandbox") is not None:  # which becomes a part of settings
+        _check_shape("settings", {"sandbox": options["sandbox"]})
+    mode = (settings.get("permissions") or {}).get("defaultMode")
+    if mode is not None and not options.get("dangerously_skip_permissions") and "permission_mode" not in options:
+        options["permission_mode"] = mode
+        refuse_conflicts(options)
 
 
 def _is_read_once(path: str) -> bool:

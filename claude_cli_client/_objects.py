@@ -130,7 +130,8 @@ def _is_texts(value: Any) -> bool:
 
 
 def _is_milliseconds(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return is_whole and not isinstance(value, bool) and value >= 1
 
 
 # Field, the types of server that read it, and what it must be, or the CLI leaves the server out (seen with

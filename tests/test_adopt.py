@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -254,19 +255,53 @@ def test_a_hole_and_the_end(key):
     assert lacking == [(key, [entries[1], *entries[4:], note(6)])]
 
 
-def test_a_subagent_of_a_branch_that_stays_here(key):
-    """It stays, too: the conversation of the store does not know it."""
-    agents = {name: key._replace(subpath=f"subagents/agent-{name}") for name in "ab"}
-    about = {name: {"type": "agent_metadata", "toolUseId": f"call-{name}"} for name in "ab"}
-    calls = {name: [{"type": "tool_use", "id": f"call-{name}", "name": "Agent", "input": {}}] for name in "ab"}
-    asks = {
-        name: {**said(number, 1), "type": "assistant", "message": {"role": "assistant", "content": calls[name]}}
-        for name, number in (("a", 2), ("b", 3))
+def calling(number: int, parent: int, *names: str) -> dict[str, Any]:
+    calls = [{"type": "tool_use", "id": f"call-{name}", "name": "Agent", "input": {}} for name in names]
+    return {**said(number, parent), "type": "assistant", "message": {"role": "assistant", "content": calls}}
+
+
+@pytest.mark.parametrize(
+    ("there", "kept"),
+    [([said(1), calling(2, 1, "a"), said(4, 2)], "ac"), ([said(1), calling(2, 1, "a")], "abc"), ([said(1)], "abc")],
+    ids=["another machine has gone on", "the end is missing", "most is missing"],
+)
+def test_subagents_of_a_branch_that_stays_here(key, there, kept):
+    """They stay, too: the conversation of the store does not know them. One of a subagent goes with that."""
+    agents = {name: key._replace(subpath=f"subagents/agent-{name}") for name in "abc"}
+    about = {
+        name: {"type": "agent_metadata", "toolUseId": f"call-{name}", "spawnDepth": depth}
+        for name, depth in (("a", 1), ("b", 1), ("c", 2))
     }
-    local = [(agents[name], [about[name], said(10, 0)]) for name in "ab"]
-    local.append((key, [said(1), asks["a"], asks["b"]]))
-    _, lacking = completed([(key, [said(1), asks["a"], said(4, 2)])], local)
-    assert lacking == [(agents["a"], [about["a"], said(10, 0)])]
+    entries = {"a": [calling(10, 0, "c")], "b": [said(11, 0)], "c": [said(12, 0)]}
+    local = [(agents[name], [about[name], *entries[name]]) for name in "cab"]
+    local.append((key, [said(1), calling(2, 1, "a"), calling(3, 1, "b")]))
+    _, lacking = completed([(key, there)], local)
+    assert sorted(of.subpath[-1] for of, _ in lacking if of.subpath) == list(kept)
+
+
+def test_many_subagents_take_linear_time(key):
+    """The calls of the conversation are looked through once."""
+
+    def measured(count):
+        main = [said(1), *(calling(number, number - 1, f"{number}") for number in range(2, count))]
+        agents = [key._replace(subpath=f"subagents/agent-{number}") for number in range(2, count)]
+        abouts = [{"type": "agent_metadata", "toolUseId": f"call-{number}"} for number in range(2, count)]
+        local = [(agent, [about]) for agent, about in zip(agents, abouts, strict=True)]
+        begin = time.process_time()
+        _, lacking = completed([(key, [*main, said(count + 9, 1)])], [*local, (key, main)])
+        assert len(lacking) == count - 2
+        return time.process_time() - begin
+
+    measured(100)
+    assert measured(3000) < 60 * (measured(300) + 0.005)
+
+
+def test_the_note_keeps_the_last_prompt(key):
+    """Which lists show, of the side that goes on."""
+    notes = {text: {"type": "last-prompt", "lastPrompt": text, "leafUuid": uuid(1)} for text in ("here", "there")}
+    for there, expected in (([said(1), notes["there"]], "here"), ([said(3), said(9, 3), notes["there"]], "there")):
+        _, lacking = completed([(key, there)], [(key, [said(1), said(2), said(3), notes["here"]])])
+        assert lacking[-1][1][-1]["lastPrompt"] == expected
 
 
 def test_a_store_that_lists_no_subagents(resume, local, key):

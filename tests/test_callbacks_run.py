@@ -492,22 +492,48 @@ def test_the_log_says_what_failed_and_where(play, caplog, name, where):
         assert warning.endswith(f"at {__file__}:{callback.__code__.co_firstlineno + line}")
 
 
-@pytest.mark.parametrize(("value", "runs"), [("1", False), ("true", False), ("0", True), ("", True), (None, True)])
-@pytest.mark.parametrize("inherited", [False, True])
-def test_an_environment_in_which_no_hook_runs(play, monkeypatch, value, runs, inherited):
-    """CLAUDE_CODE_SIMPLE: a guard that is silently off is refused before anything starts, in runs and sessions."""
+ON = {"env": {"CLAUDE_CODE_SIMPLE": "1"}}
+OFF = {"env": {"CLAUDE_CODE_SIMPLE": ""}}
+
+
+@pytest.mark.parametrize(
+    ("options", "users", "remedy"),
+    [
+        (ON, {}, "CLAUDE_CODE_SIMPLE in the environment.*give env="),
+        ({"env": {"CLAUDE_CODE_SIMPLE": "Yes"}}, {}, "in the environment"),
+        ({"settings": ON}, {}, "in settings.*take it out"),
+        ({"settings": json.dumps(ON)}, OFF, "in settings"),
+        ({}, ON, "settings.json the CLI runs no hooks: leave them out, or give settings="),
+        ({"setting_sources": ["user"]}, ON, "settings.json"),
+    ],
+)
+def test_what_makes_the_cli_run_no_hooks(play, tmp_path, options, users, remedy):
+    """A guard that is silently off: refused before anything starts, in runs and sessions."""
+    (tmp_path / "settings.json").write_text(json.dumps(users))
     fake = play(*TURN, read_stdin())
-    if inherited and value is not None:
-        monkeypatch.setenv("CLAUDE_CODE_SIMPLE", value)
-    client = Client(cli_path=fake.path, env={} if inherited else {"CLAUDE_CODE_SIMPLE": value})
-    if runs:
-        client.ask("q", hooks={"Stop": no_hook})
-        return
+    client = Client(cli_path=fake.path, config_dir=tmp_path, **options)
     for call in (client.ask, lambda q, **options: client.session(**options)):
-        with pytest.raises(ValueError, match="CLAUDE_CODE_SIMPLE"):
+        with pytest.raises(ValueError, match=remedy):
             call("q", hooks={"Stop": no_hook})
     assert fake.calls == []
     client.ask("q")
+
+
+@pytest.mark.parametrize(
+    ("options", "users"),
+    [
+        ({}, "no json"),
+        ({"env": {"CLAUDE_CODE_SIMPLE": "0"}}, "{}"),
+        ({"env": {"CLAUDE_CODE_SIMPLE": None}}, "[1]"),
+        ({"settings": OFF, **ON}, json.dumps(ON)),
+        ({"isolated": True}, json.dumps(ON)),
+        ({"setting_sources": []}, json.dumps(ON)),
+    ],
+)
+def test_what_does_not_keep_hooks_from_running(play, tmp_path, options, users):
+    """Another word, settings that the CLI does not read, or those that switch it off again."""
+    (tmp_path / "settings.json").write_text(users)
+    Client(cli_path=play(*TURN, read_stdin()).path, config_dir=tmp_path, **options).ask("q", hooks={"Stop": no_hook})
 
 
 def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):

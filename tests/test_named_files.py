@@ -94,6 +94,26 @@ def test_the_mode_of_the_settings_that_are_given(play, home, settings, options, 
     assert fake.calls[0].option("--permission-mode") == mode
 
 
+def test_settings_behind_a_prefix(play):
+    """Those that are given as they are count, and are looked at; a file may be on another disk."""
+    fake = play(*TURN)
+    client = Client(cli_path=fake.path, command_prefix=["/usr/bin/env"])
+    client.ask("p", settings=PLAN)
+    client.ask("p", settings="/not/here.json")
+    assert [call.option("--permission-mode") for call in fake.calls] == ["plan", "acceptEdits"]
+    for wrong in ({"settings": {"model": 5}}, {"sandbox": {"excludedCommands": "git"}}):
+        with pytest.raises(ValueError, match="settings: "):
+            client.run("p", **wrong)
+
+
+def test_a_mode_of_the_settings_that_fits_to_nothing(play):
+    """Taken over, it is looked at like the option."""
+    with pytest.raises(ValueError, match="restricted=True does not allow"):
+        Client(cli_path=play(*TURN).path).run(
+            "p", restricted=True, settings={"permissions": {"defaultMode": "bypassPermissions"}}
+        )
+
+
 def test_a_tilde_of_nobody(play):
     """Nobody is called so: told before anything starts."""
     fake = play(*TURN)

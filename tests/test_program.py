@@ -535,6 +535,8 @@ def test_a_list_that_is_given_several_times_adds_up(run, flag, values, argument)
     ("flags", "said"),
     [
         (["--mcp-config", "--mcp-config"], "--mcp-config: give only one --mcp-config"),
+        (["--settings", "--settings"], "--settings: give only one --settings"),
+        (["--agents", "--agents"], "--agents: give only one --agents"),
         (
             ["--system-prompt", "--system-prompt-file"],
             "--system-prompt-file: give only one --system-prompt or --system-prompt-file",

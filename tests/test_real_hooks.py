@@ -20,6 +20,7 @@ from claude_cli_client import (
     ProcessError,
     Session,
     UnfinishedTurnError,
+    _simple_mode,
 )
 
 pytest_plugins = ["real_cli"]
@@ -55,6 +56,41 @@ def ran(cli: RealCLI) -> bool:
 
 def ask(cli: RealCLI, prompt: str, hooks: dict[str, Any], **options: Any) -> Any:
     return cli.ask(prompt, hooks=hooks, **{"allowed_tools": ["Bash"], **options})
+
+
+# --- whether they run at all ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "refused"),
+    [
+        ("1", "environment", True),
+        ("yes", "environment", True),
+        ("2", "environment", False),
+        ("ON", "user", True),
+        ("no", "user", False),
+        ("true", "settings", True),
+        ("", "both", False),
+        ("1", "project", False),
+    ],
+)
+def test_hooks_are_refused_where_none_would_run(cli: RealCLI, monkeypatch, value: str, where: str, refused: bool):
+    """CLAUDE_CODE_SIMPLE: with the words that the CLI takes for on, from the places from which it takes it."""
+    settings = {"env": {"CLAUDE_CODE_SIMPLE": value}}
+    files = {"user": cli.config_dir, "both": cli.config_dir, "project": cli.cwd / ".claude"}
+    if where in files:
+        files[where].mkdir(exist_ok=True)
+        on_disk = {"env": {"CLAUDE_CODE_SIMPLE": "1"}} if where == "both" else settings
+        (files[where] / "settings.json").write_text(json.dumps(on_disk))
+    options = {"settings": settings} if where in ("settings", "both") else {}
+    options = settings if where == "environment" else options
+    hook = Heard(HookReply.deny("no"))
+    if refused:
+        with pytest.raises(ValueError, match="runs no hooks"):
+            ask(cli, f"go {TOUCH}", {"PreToolUse": hook}, **options)
+        monkeypatch.setattr(_simple_mode, "refuse_hooks", lambda *_: None)
+    ask(cli, f"go {TOUCH}", {"PreToolUse": hook}, **options)
+    assert (ran(cli), bool(hook.calls)) == (refused, not refused)
 
 
 # --- events and their fields ------------------------------------------------------------------

@@ -415,7 +415,7 @@ def test_every_option_is_in_the_table():
 def test_a_server_with_a_field_that_is_refused_here_is_left_out_there(cli: RealCLI):
     """In a file, which only the CLI reads: it goes on without the server. Right fields do no harm."""
     http = {"type": "http", "url": "http://127.0.0.1:9"}
-    right = [{**http, "headers": {"A": "b"}, "timeout": 1000, "alwaysLoad": False}, {**http, "env": {"A": None}}]
+    right = [{**http, "headers": {"A": "b"}, "timeout": 1000.0, "alwaysLoad": False}, {**http, "env": {"A": None}}]
     fields = {"headers": [None, [], {"A": None}], "timeout": [None, "5", 0, 1.5, True], "alwaysLoad": [None, 1]}
     wrong = [{**http, field: value} for field, values in fields.items() for value in values]
     kinds = ("sse", "ws", "streamable-http")

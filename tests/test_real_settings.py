@@ -190,7 +190,7 @@ def test_what_a_url_is(cli, url):
 
 
 def test_the_option_is_read_in_the_same_way(cli, monkeypatch):
-    """What is seen of the user's settings is true of the option `settings`: each wrong row is an error there."""
+    """What is seen of the user's settings is true of the option `settings`, of one wrong value of each name."""
     monkeypatch.setattr(_named_files, "_check_shape", lambda *_: None)
     places = {name: next(v for v in POOL if why_dropped({name: v})) for name in ROWS if ROWS[name][0].shape not in FREE}
     del places["allowedMarketplaces"]  # another name of the strict ones
