@@ -66,4 +66,6 @@ def line_sink(name: str, value: Any) -> None:
         if hasattr(value, "encoding"):
             raise ValueError(f"{name} gets bytes: open the file in binary mode")
         return
+    if isinstance(value, (str, bytes)) or hasattr(value, "__fspath__"):
+        raise ValueError(f"{name} gets no path: give a function, or a file, open(path, 'wb')")
     takes("a line as bytes")(name, value)

@@ -17,7 +17,7 @@ from ._channel import Launch
 from ._checks import as_text, check_prompt
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
-from ._merge import merge_with, misnamed, needs_temporary_config, setting, shadow, streams
+from ._merge import merge_with, misnamed, misplaced, needs_temporary_config, setting, shadow, streams
 from ._named_files import find_named
 from ._process import inherited
 from .discovery import locate
@@ -222,9 +222,8 @@ def _warn_of_surprises(options: Mapping[str, Any]) -> None:
     shadowed_by = shadow(options)
     if shadowed_by:
         _warn(f"the permission callback will not be asked: {shadowed_by} decides before it", UserWarning)
-    misnamed_rule = misnamed(options)
-    if misnamed_rule:
-        _warn(misnamed_rule, UserWarning)
+    if useless := misnamed(options) or misplaced(options, _cwd(options.get("cwd"))):
+        _warn(useless, UserWarning)
     if not _warned and is_nested(os.environ):
         _warned = True
         _warn(

@@ -326,6 +326,15 @@ def _limits_nothing(options: Mapping[str, Any]) -> str:
     return ""
 
 
+def misplaced(options: Mapping[str, Any], cwd: str) -> str:
+    """An allow rule of `unattended` for a path that does not begin where it seems to: what to write; else ""."""
+    for rule in getattr(options.get("unattended"), "allow_rules", ()):
+        path = rule.partition("(")[2]
+        if cwd != "/" and path.startswith(f"{cwd}/"):
+            return f"the rule {rule!r} allows nothing: a path that begins with / begins at cwd; an absolute one with //"
+    return ""
+
+
 def setting(options: Mapping[str, Any], name: str) -> Any:
     """An option's value, or its default where it is absent.
 

@@ -48,7 +48,7 @@ def open_session(
         launch.duplex.slot = slot
         pool.take(slot, options.get("slot_timeout"))
         if launch.restore is not None:
-            launch.restore.load(lambda: pool.closed)
+            launch.restore.load(lambda: pool.closed, setting(options, "start_timeout"))
         channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
         slot.session = channel
         pool.began(channel)

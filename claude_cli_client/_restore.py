@@ -99,18 +99,19 @@ class Restore:
         self.missing = ""  # in words, that nobody has what is wanted: the CLI knows nothing of a store
         self.is_sure = True  # of that
 
-    def load(self, is_over: Callable[[], bool]) -> None:
+    def load(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
         """Ask the store, and give it what only this disk has of the session.
 
-        Blocks at most `LOAD_LIMIT`, less when `is_over`. Raises `StoreError`, and `SessionInUseError`
-        for the id of a new session that the store has: the CLI sees only those of its own disk.
+        Blocks at most `LOAD_LIMIT`, and no longer than the turn may take (`timeout`); less when `is_over`.
+        Raises `StoreError`, and `SessionInUseError` for the id of a new session that the store has: the
+        CLI sees only those of its own disk.
         """
         try:
-            self._load_or_leave(is_over)
+            self._load_or_leave(is_over, min(LOAD_LIMIT, timeout or LOAD_LIMIT))
         finally:
             self._is_left = True
 
-    def _load_or_leave(self, is_over: Callable[[], bool]) -> None:
+    def _load_or_leave(self, is_over: Callable[[], bool], limit: float) -> None:
         answers: queue.SimpleQueue[_Found | BaseException | None] = queue.SimpleQueue()
         ask = contextvars.copy_context().run  # the caller's, as for callbacks: a store may look for a tenant there
         thread = threading.Thread(target=ask, args=(self._ask, answers), name="claude-store-load", daemon=True)
@@ -118,7 +119,7 @@ class Restore:
             thread.start()
         except RuntimeError as error:  # no thread to be had
             raise self._error(f"could not be asked: {error}") from error
-        deadline = Deadline(LOAD_LIMIT)
+        deadline = Deadline(limit)
         while True:
             try:
                 answer = get(answers, deadline.slice())
@@ -127,7 +128,7 @@ class Restore:
                 if is_over() or _cleanup.ending:
                     return  # the next step says why
                 if deadline.is_over():
-                    raise self._error(f"did not answer within {LOAD_LIMIT:g} s") from None
+                    raise self._error(f"did not answer within {limit:g} s") from None
         thread.join(1.0)  # it has only to return
         if isinstance(answer, (StoreError, SessionInUseError)):
             raise answer

@@ -2,8 +2,9 @@
 
 Pure. This is no shell: it does not find out what a command does. `parts` gives the simple commands
 that a command consists of. It knows words, quotes that nothing is expanded in, and `;`, `&&`, `||`,
-`|`, newline between. Everything else (`$`, backticks, redirections, `&`, parentheses, backslashes,
-comments, control characters) is `Unclear`, and so never allowed by a pattern. A grammar of what is
+`|`, newline between; and redirections that write no file (`2>&1`, `>/dev/null`), which it leaves out:
+models add them to any command. Everything else (`$`, backticks, other redirections, `&`, parentheses,
+backslashes, comments, control characters) is `Unclear`, and so never allowed by a pattern. A grammar of what is
 let through, not a list of what is dangerous: what nobody thought of is refused.
 
 Rules that deny ask the opposite question, and have an answer of their own: see `_suspicion.py`.
@@ -21,7 +22,8 @@ class Unclear(Exception):
 
 _TOKEN: Final = re.compile(
     r"""
-    (?P<between> && | \|\| | [;|\n] )
+    (?P<nowhere> (?<![^\s;|]) (?: [0-9]?>&[0-9] | [0-9]?>[ ]?/dev/null ) (?![^\s;|]) )
+  | (?P<between> && | \|\| | [;|\n] )
   | [ \t]+
   | '[^']*'
   | " (?: [^"\\$`] | \\. )* "
@@ -48,7 +50,7 @@ _WHY: Final = {
 
 def parts(command: str) -> list[str]:
     """The simple commands of `command`, as they are written. Raises Unclear for all that is not plain."""
-    found = [command[start:end].strip(" \t") for start, end in cut(command, _TOKEN)]
+    found = [_TOKEN.sub(_written, command[start:end]).strip(" \t") for start, end in cut(command, _TOKEN)]
     commands = [part for part in found if part]
     if not commands:
         raise Unclear("it holds no command")
@@ -56,6 +58,10 @@ def parts(command: str) -> list[str]:
         if ASSIGNMENT.match(part):
             raise Unclear("it sets a variable")
     return commands
+
+
+def _written(token: re.Match[str]) -> str:
+    return "" if token["nowhere"] else token[0]
 
 
 def cut(command: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:

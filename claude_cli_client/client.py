@@ -382,7 +382,7 @@ class Client:
             if launch.duplex is not None:
                 launch.duplex.slot = slot
             if launch.restore is not None:
-                launch.restore.load(lambda: pool.closed)
+                launch.restore.load(lambda: pool.closed, launch.timeout)
             channel = Channel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
             pool.began(channel)
             _started(channel, launch)

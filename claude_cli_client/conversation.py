@@ -147,6 +147,8 @@ class Conversation:
         if not self._session_id:
             return self._options
         options = {**self._options, "resume": self._session_id, "continue_conversation": None, "session_id": None}
+        if not options.get("fork_session") or self._own:  # it has one, and maybe another by now
+            options["name"] = None
         if self._own:  # these made it, once
             options.update(fork_session=None, resume_session_at=None, resume_drops_turn=None)
         return options

@@ -173,7 +173,9 @@ def must_be_store(value: Any) -> None:
 
 
 def checked(key: SessionKey) -> SessionKey:
-    """The key, if its parts are texts; a ValueError else."""
+    """The key, if its parts are texts; a ValueError else. TypeError for what is none: a dict, say."""
+    if not isinstance(key, tuple):
+        raise TypeError(f"a key is a SessionKey(project_key, session_id, subpath), not a {type(key).__name__}")
     key = SessionKey(*key)
     for name, part in zip(key._fields, key, strict=True):
         if part is None and name == "subpath":

@@ -225,7 +225,8 @@ def delete_session(
     """Remove a session and what its subagents wrote, for good. A store needs `delete` for it.
 
     Without a directory every copy of it goes, in whichever project. On disk, if a part cannot be
-    removed, the error says so, and the call can be repeated.
+    removed, the error says so, and the call can be repeated. Over a store the copies on disks stay, and a resume
+    there brings them back: delete them, too.
     """
     uuid("session_id", session_id)
     _place(directory, config_dir, store).delete(session_id)

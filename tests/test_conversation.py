@@ -398,6 +398,18 @@ def test_a_fork_of_a_session_that_is_gone(play):
     assert "--fork-session" not in fake.calls[1].argv
 
 
+def test_the_name_of_a_conversation(play):
+    """Is that of the session which it begins: one that was renamed since keeps its new name."""
+    fake = play(*ANSWER)
+    conversation = chat(fake, name="New chat")
+    conversation.ask("one")
+    conversation.ask("two")
+    chat(fake, conversation.to_dict(), name="New chat").ask("three")
+    chat(fake, conversation.to_dict(), name="A copy", fork_session=True).ask("four")
+    conversation.ask("five", name="Other")
+    assert [call.option("--name") for call in fake.calls] == ["New chat", None, None, "A copy", "Other"]
+
+
 # --- one turn at a time
 
 

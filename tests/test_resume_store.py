@@ -10,6 +10,7 @@ import shlex
 import shutil
 import stat
 import subprocess
+import threading
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -440,6 +441,18 @@ def test_the_store_is_asked_in_the_caller_s_context(look, store):
     look(store)
     tenant.reset(token)
     assert seen == ["somebody"]
+
+
+def test_a_store_takes_no_longer_than_the_turn_may(play, store, work, slots_free):
+    """`timeout` counts for the store, too: `StoreError`, and nothing is started."""
+    entered, released = threading.Event(), threading.Event()
+    store.load = lambda key: entered.set() or released.wait(60)
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=store)
+    with pytest.raises(StoreError, match=r"did not answer within 0\.2 s"):
+        client.run("p", resume=SESSION_ID, cwd=work, timeout=0.2)
+    released.set()
+    assert (fake.calls, slots_free(client), entered.is_set()) == ([], 4, True)
 
 
 @pytest.mark.parametrize("options", [{}, {"resume": SESSION_ID, "fork_session": True}], ids=str)

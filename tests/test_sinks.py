@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import threading
+from pathlib import Path
 
 import pytest
 from waiting import until, until_gone
@@ -84,6 +85,13 @@ def test_a_file_is_flushed_at_the_end(play, tmp_path, begin):
         begin(client, "p", line_sink=file, literal=True)
         client.close()
         assert list(replay(path))[-1].result == "1"
+
+
+@pytest.mark.parametrize("path", ["turn.jsonl", Path("turn.jsonl"), b"turn.jsonl"])
+def test_a_path_is_no_file(path):
+    """The error says how to make one of it."""
+    with pytest.raises(ValueError, match=r"gets no path: give a function, or a file, open\(path, 'wb'\)"):
+        Client().run("p", line_sink=path)
 
 
 def test_anything_with_write_is_a_file(play):

@@ -220,6 +220,17 @@ def test_a_fork_in_the_middle_of_an_append_to_a_memory_store():
     )
 
 
+@pytest.mark.parametrize("wrong", [dict.fromkeys(KEY._fields, "x"), ["-a", "b", None], "abc", None])
+def test_what_is_no_key(tmp_path, wrong):
+    """A dict has three names, which would be the key; nothing is stored under it."""
+    with SQLiteStore(tmp_path / "sessions.db") as database:
+        for one in (database, MemoryStore()):
+            for call in (lambda one: one.append(wrong, [{"uuid": "1"}]), lambda one: one.load(wrong)):
+                with pytest.raises(TypeError, match="a key is a SessionKey"):
+                    call(one)
+            assert one.list_sessions(None) == []
+
+
 class Least:
     """What every store must have."""
 

@@ -256,10 +256,13 @@ def test_rules_of_the_wrong_type(rules):
         "git log x#y",
         "npm test",
         "npm test -- --watch",
+        "npm test 2>&1",
+        "npm test >/dev/null 2>&1",
+        "git log 2> /dev/null | git apply 2>&1; ls",
     ],
 )
 def test_commands_that_are_meant(command):
-    """One command, or several that are each meant; operators inside of quotes are text."""
+    """One command, or several that are each meant; operators inside of quotes are text, and no file is written."""
     assert runs(command)
 
 
@@ -295,7 +298,16 @@ def test_commands_that_are_meant(command):
         "git log >(rm x)",
         "git log > x",
         "git log >> x",
-        "git log 2>&1",
+        "git log 2>&1 > x",
+        "git log 2>&x",
+        "git log 2>&1x",
+        "git log 2>&1&& rm x",
+        "git log &>/dev/null",
+        "git log >/dev/nullx",
+        "git log >/dev/null/x",
+        "git log 2>/dev/null>x",
+        "git log >/dev/null; rm x",
+        "2>&1",
         "git log < x",
         "git log << X\nrm\nX",
         "A=1 git log",
@@ -814,6 +826,15 @@ def test_a_path_rule_that_limits_nothing(play):
     with pytest.warns(UserWarning, match=r"'Edit\(src/\*\*\)' limits nothing: .*permission_mode='default'"):
         client.ask("x")
     client.ask("x", permission_mode="default")
+
+
+def test_a_path_rule_that_begins_elsewhere_than_it_seems_to(play, tmp_path):
+    """With one `/` it begins at `cwd`: one that names `cwd` allows nothing, and a warning says what to write."""
+    rules = {slashes: f"Edit({slashes}{str(tmp_path)[1:]}/src/**)" for slashes in ("/", "//")}
+    client = Client(cli_path=play(init(), result("x")).path, cwd=tmp_path, permission_mode="default")
+    with pytest.warns(UserWarning, match=r"allows nothing: .*an absolute one with //"):
+        client.ask("x", unattended=unattended([rules["/"]]))
+    client.ask("x", unattended=unattended([rules["//"], "Edit(/src/**)"]))
 
 
 @pytest.mark.parametrize("rule", ["Edit", "Edit(**)", "Edit(//srv/**)", "Edit(~/x)", "Read(src/**)"])
