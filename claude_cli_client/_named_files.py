@@ -140,12 +140,18 @@ def _is_read_once(path: str) -> bool:
 
 def _read(path: str) -> Any:
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            return json.load(file, parse_constant=_no_number)
+        with open(path, encoding="utf-8-sig", errors="replace") as file:  # as the CLI reads it
+            text = file.read()
+        return json.loads(text, parse_constant=_no_number, parse_int=_number) if text.strip() else {}
     except OSError as error:
         raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None
+
+
+def _number(word: str) -> float:
+    """Python takes none of some thousand digits for a whole one."""
+    return int(word) if len(word) < 20 else float(word)
 
 
 def _no_number(word: str) -> Any:

@@ -131,7 +131,7 @@ def _is_texts(value: Any) -> bool:
 
 def _is_milliseconds(value: Any) -> bool:
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return is_whole and not isinstance(value, bool) and value >= 1
+    return is_whole and not isinstance(value, bool) and 1 <= value < 1 << 53
 
 
 # Field, the types of server that read it, and what it must be, or the CLI leaves the server out (seen with
@@ -139,6 +139,8 @@ def _is_milliseconds(value: Any) -> bool:
 _MCP_FIELDS: Final[tuple[tuple[str, Collection[str], Callable[[Any], bool], str], ...]] = (
     ("env", ("stdio",), _is_texts, "a dict of texts"),
     ("headers", _MCP_NEEDS.keys() - {"stdio"}, _is_texts, "a dict of texts"),
+    ("headersHelper", _MCP_NEEDS.keys() - {"stdio"}, lambda value: isinstance(value, str), "a text"),
+    ("oauth", _MCP_NEEDS.keys() - {"stdio", "ws"}, lambda value: isinstance(value, Mapping), "a dict"),
     ("timeout", _MCP_NEEDS, _is_milliseconds, "a whole number of milliseconds, 1 or more"),
     ("alwaysLoad", _MCP_NEEDS, lambda value: isinstance(value, bool), "True or False"),
 )

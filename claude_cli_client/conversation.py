@@ -39,6 +39,8 @@ _OBEYED: Final = 143  # 128 + TERM: how the CLI ends when it is told to
 _KILLED: Final = (-9, 137)  # by the kernel for want of memory, say; 137 behind a shell
 _ENDING: Final = 5.0  # seconds from a terminal event to the end of its run, which takes microseconds
 _FIELDS: Final = ("session_id", "cwd")
+# What means something only for a session that there is.
+_OF_A_SESSION: Final = ("fork_session", "resume_session_at", "resume_drops_turn", "continue_conversation")
 
 
 class Conversation:
@@ -110,7 +112,8 @@ class Conversation:
             if self._restart_stale and self._session_id and _is_stale(run):
                 run.close()
                 self._begin_anew()
-                run = self._start(prompt, cast("Mapping[str, Any]", options))
+                anew = {name: value for name, value in options.items() if name not in _OF_A_SESSION}
+                run = self._start(prompt, anew)
         finally:  # also when Ctrl-C comes in the first step
             if self._starting.get("") is me:
                 del self._starting[""]
@@ -157,8 +160,9 @@ class Conversation:
         self.restarts += 1
         _log.warning("a session to go on with does not exist: the conversation is begun anew")
         self._session_id, self._own, self._last = "", False, None
-        for name in ("fork_session", "resume_session_at", "resume_drops_turn"):
+        for name in _OF_A_SESSION:
             self._options.pop(name, None)
+        self._options["continue_conversation"] = None  # nor the client's: the latest one is another one now
 
     # --- what is known
 

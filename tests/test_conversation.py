@@ -379,6 +379,28 @@ def test_what_is_not_stale_is_untouched(play):
     assert conversation.restarts == 0
 
 
+@pytest.mark.parametrize("where", ["client", "conversation"])
+def test_the_latest_session_that_is_gone(play, where):
+    """Begun anew it goes on with no other one, which may be somebody else's."""
+    fake = play(scripts=[ANSWER, GONE, ANSWER])
+    latest = {"continue_conversation": True}
+    client = Client(cli_path=fake.path, **(latest if where == "client" else {}))
+    conversation = client.conversation(restart_stale=True, **(latest if where == "conversation" else {}))
+    conversation.ask("one")
+    conversation.ask("two")
+    assert conversation.restarts == 1
+    assert ["--continue" in call.argv for call in fake.calls] == [True, False, False]
+    assert resumed(fake) == [None, SESSION_ID, None]
+
+
+def test_a_turn_of_a_copy_of_what_is_gone(play):
+    """There is nothing to copy: the turn is the first of a new session."""
+    fake = play(scripts=[GONE, ANSWER])
+    conversation = chat(fake, OTHER, restart_stale=True)
+    assert conversation.ask("one", fork_session=True).result == "yes"
+    assert (conversation.restarts, "--fork-session" in fake.calls[1].argv) == (1, False)
+
+
 def test_a_message_that_a_session_does_not_have(play):
     """The session exists: it is not begun anew because `resume_session_at` names nothing in it."""
     words = f"No message found with message.uuid of: {OTHER}"

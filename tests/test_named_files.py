@@ -144,7 +144,7 @@ def test_a_working_directory_that_is_gone(play, tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize(
     "content",
-    ['{"permissions":{"deny":["Bash"],}}', "", "no json", "[1]", '"text"', "\xff", "[" * 100_000, '{"x": NaN}'],
+    ['{"permissions":{"deny":["Bash"],}}', "no json", "[1]", '"text"', "\xff", "[" * 100_000, '{"x": NaN}'],
 )
 def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
     """With it the rules that deny something would be gone, and nobody would say so."""
@@ -154,6 +154,16 @@ def test_a_file_of_settings_that_the_cli_would_drop(play, tmp_path, content):
     with pytest.raises(ValueError, match="settings"):
         Client(cli_path=fake.path).run("p", settings=path)
     assert fake.calls == []
+
+
+TAKEN = [b"", b" \n", b'\xef\xbb\xbf{}', b'{"x": "\xff"}', b'{"x": ' + b"9" * 5000 + b"}"]
+
+
+@pytest.mark.parametrize("content", TAKEN, ids=lambda content: repr(content[:20]))
+def test_a_file_of_settings_that_the_cli_takes(play, tmp_path, content):
+    """Nothing, a mark in front, bytes that are no text, a number that is long (see test_real_options.py)."""
+    (tmp_path / "s.json").write_bytes(content)
+    Client(cli_path=play(*TURN).path).ask("p", settings=tmp_path / "s.json")
 
 
 def test_settings_in_a_pipe(play, tmp_path):

@@ -416,10 +416,11 @@ def test_a_server_with_a_field_that_is_refused_here_is_left_out_there(cli: RealC
     """In a file, which only the CLI reads: it goes on without the server. Right fields do no harm."""
     http = {"type": "http", "url": "http://127.0.0.1:9"}
     right = [{**http, "headers": {"A": "b"}, "timeout": 1000.0, "alwaysLoad": False}, {**http, "env": {"A": None}}]
-    fields = {"headers": [None, [], {"A": None}], "timeout": [None, "5", 0, 1.5, True], "alwaysLoad": [None, 1]}
+    fields = {"headers": [None, [], {"A": None}], "headersHelper": [None, 5], "oauth": [None, 5, []]}
+    fields |= {"timeout": [None, "5", 0, 1.5, True, 1 << 53], "alwaysLoad": [None, 1]}
     wrong = [{**http, field: value} for field, values in fields.items() for value in values]
-    kinds = ("sse", "ws", "streamable-http")
-    wrong += [{**server, "type": kind} for server in wrong for kind in kinds]
+    other = [{**server, "type": kind} for server in wrong for kind in ("sse", "ws", "streamable-http")]
+    wrong += [server for server in other if server["type"] != "ws" or "oauth" not in server]
     wrong += [{**SERVER, field: value} for field in ("timeout", "alwaysLoad") for value in fields[field]]
     wrong += [{**SERVER, "env": value} for value in (None, {"A": None})]
     servers = {f"{word}{n}": one for word, group in (("ok", right), ("no", wrong)) for n, one in enumerate(group)}
@@ -431,6 +432,14 @@ def test_a_server_with_a_field_that_is_refused_here_is_left_out_there(cli: RealC
     for server in wrong:
         with pytest.raises(ValueError, match="leaves the server out"):
             cli.client().run("hi", mcp_servers={"no": server})
+
+
+@pytest.mark.parametrize("part", [b"", b'"x": "\xff",', b'"x": ' + b"9" * 5000 + b","], ids=["plain", "bytes", "long"])
+def test_a_file_of_settings_that_is_odd(cli: RealCLI, part: bytes):
+    """What we take the CLI takes: the rule in it denies."""
+    (cli.root / "s.json").write_bytes(b"{" + part + b'"permissions": {"deny": ["Read"]}}')
+    cli.ask("hi", settings=cli.root / "s.json")
+    assert "Read" not in cli.api.last().tools
 
 
 def test_inherit_env_brings_the_hosts_variables(cli: RealCLI, monkeypatch: pytest.MonkeyPatch):
