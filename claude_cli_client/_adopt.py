@@ -103,20 +103,21 @@ def completed(stored: Sequence[Transcript], local: Iterable[Transcript]) -> tupl
     main = stored[0][0]
     whole = dict(stored)
     lacking: list[Transcript] = []
-    calls: set[str] | None = None  # of the stored conversation and its subagents; None: all that are here are its own
+    alone = False  # another machine has gone on
+    calls: set[str] = set()  # of the conversation and its subagents
     for key, entries in sorted(local, key=_from_the_top):
         key = SessionKey(main.project_key, main.session_id, key.subpath)  # it may have been begun elsewhere
         there = whole.get(key)
-        if key == main and there is not None and not _ids(there) <= _ids(entries):
-            calls = set().union(*map(_calls, whole.values()))
-        elif there is None and calls is not None:
-            if not _call_of(entries) <= calls:
-                continue
-            calls |= _calls(entries)
+        if key == main:
+            alone = there is not None and not _ids(there) <= _ids(entries)
+        elif alone and there is None and not _call_of(entries) <= calls:
+            continue
         missing = entries if there is None else _lacking(there, entries, key)
         if missing:
             lacking.insert(0, (key, missing))
             whole[key] = in_order([*(there or ()), *missing])  # as the store will give it the next time
+        if alone:
+            calls |= _calls(whole[key]) if key != main else set().union(*map(_calls, whole.values()))
     return list(whole.items()), lacking
 
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 from ._env import CONFIG_DIR
 from ._project_folders import config_folder, repository
 from ._project_key import project_key
+from ._settings_file import read_json
 
 CREDENTIALS: Final = ".credentials.json"
 STATE: Final = ".claude.json"
@@ -73,11 +74,8 @@ def _below(cwd: str, path: str) -> str:
 
 def _copy(path: str, target: str, change: Callable[[Any], Any]) -> None:
     """One JSON file. What is no JSON stays behind: nobody can say what is in it, and the CLI takes none of it."""
-    if not os.path.isfile(path):
-        return
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            data = json.load(file)
+        data = read_json(path)
     except (OSError, ValueError, RecursionError):
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

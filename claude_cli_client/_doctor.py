@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import discovery
 from ._env import NESTING
+from ._settings_file import managed_settings
 from .errors import ClaudeError, CLINotFoundError
 
 if TYPE_CHECKING:
@@ -78,14 +79,12 @@ class Place:
     @property
     def settings_files(self) -> list[str]:
         """The files the CLI reads settings from, the weakest first."""
-        managed = self.managed or (
-            "/Library/Application Support/ClaudeCode" if self.platform == "darwin" else "/etc/claude-code"
-        )
+        managed = f"{self.managed}/managed-settings.json" if self.managed else managed_settings(self.platform)
         return [
             f"{self.config_dir}/settings.json",
             f"{self.cwd}/.claude/settings.json",
             f"{self.cwd}/.claude/settings.local.json",
-            f"{managed}/managed-settings.json",
+            managed,
         ]
 
 

@@ -329,8 +329,8 @@ def _limits_nothing(options: Mapping[str, Any]) -> str:
 def misplaced(options: Mapping[str, Any], cwd: str) -> str:
     """An allow rule of `unattended` for a path that does not begin where it seems to: what to write; else ""."""
     for rule in getattr(options.get("unattended"), "allow_rules", ()):
-        path = rule.partition("(")[2]
-        if cwd != "/" and path.startswith(f"{cwd}/"):
+        tool, _, path = rule.partition("(")
+        if tool in ("Read", "Edit") and cwd != "/" and path.startswith(f"{cwd}/"):
             return f"the rule {rule!r} allows nothing: a path that begins with / begins at cwd; an absolute one with //"
     return ""
 

@@ -10,7 +10,6 @@ Behind a `command_prefix` no file is looked at, only `cwd`, in which the prefix 
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Mapping
@@ -18,7 +17,8 @@ from typing import Any, Final, cast
 
 from ._checks import as_text, is_path
 from ._merge import refuse_conflicts
-from ._objects import is_json_text
+from ._objects import is_json_text, loads
+from ._settings_file import read_json
 
 _PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")  # a text that is no JSON is a path
 _PROMPTS: Final = ("system_prompt", "append_system_prompt")
@@ -114,7 +114,7 @@ def settings_of(options: Mapping[str, Any]) -> Mapping[str, Any]:
             return {}
         name, settings = f"settings in {as_text(given)!r}", _read(path)
     elif isinstance(given, str):
-        settings = json.loads(given)  # which has been looked at: it is JSON
+        settings = loads(given)  # which has been looked at: it is JSON
     if settings is None:
         return {}
     _check_shape(name, settings)
@@ -140,22 +140,11 @@ def _is_read_once(path: str) -> bool:
 
 def _read(path: str) -> Any:
     try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:  # as the CLI reads it
-            text = file.read()
-        return json.loads(text, parse_constant=_no_number, parse_int=_number) if text.strip() else {}
+        return read_json(path)
     except OSError as error:
         raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None
-
-
-def _number(word: str) -> float:
-    """Python takes none of some thousand digits for a whole one."""
-    return int(word) if len(word) < 20 else float(word)
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
 
 
 def _check_shape(what: str, settings: Any) -> None:

@@ -34,9 +34,25 @@ def to_json(name: str, value: Any) -> str:
         raise ValueError(f"{name} cannot be written as JSON: {error}") from error
 
 
+def loads(text: str) -> Any:
+    """JSON as the CLI takes it: numbers of any length, which Python does not take for whole ones, but no NaN."""
+    return json.loads(text, parse_constant=_no_number, parse_int=_number)
+
+
+def _number(word: str) -> float:
+    return int(word) if len(word) < 20 else max(-_LARGEST, min(float(word), _LARGEST))
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+_LARGEST: Final = 1.7976931348623157e308
+
+
 def from_json(name: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} begins as a JSON text but is none: {error}") from None
     if not isinstance(value, dict):

@@ -10,7 +10,8 @@ resume finds it, here or elsewhere. What of that the store did not take stays, s
   all is left to the CLI and its own folder. Whatever it lacks of what is here, it gets first, see `_adopt`.
 * Loaded on the caller's thread once the run has its slot: while it waits in the line another turn of
   the session may end. The store is called on a thread of its own, a daemon, which gets
-  `LOAD_LIMIT` for all of it; then the call raises, and no process or file was made.
+  `LOAD_LIMIT` for all of it, or what the turn or the session's start may take, if that is less; then
+  the call raises, and no process or file was made.
 * Everything that a store says is hostile: ids and subpaths become files by `file_of`, or the resume
   is refused. A store that names a place outside is not believed in the rest either.
 """

@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
   | (?<= [^\s;|&] ) \#                            # inside a word; else it begins a comment
   | [^\x00-\x20\x7f'"\\$`;&|<>()\#]+
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,  # what else is white to Python is a letter to a shell
 )
 ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
 

@@ -1,31 +1,35 @@
 """CLAUDE_CODE_SIMPLE, with which the CLI runs no hooks, though it answers that they are applied.
 
 A hook may be a guard, and one that is silently off is worse than none: so a run or session with hooks is
-refused where the variable is on. The CLI takes it from settings before the environment (seen with
-2.1.332: the caller's, then the user's; those of a project do not count).
+refused where the variable is on. The CLI takes it from settings before the environment: the machine's, the
+caller's, the user's, and of each only if it takes them at all; those of a project do not count (seen
+with 2.1.332).
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from . import _settings_file
 from ._config_copy import config_dir
 from ._named_files import settings_of
+from ._settings_shapes import why_dropped
 
 VARIABLE: Final = "CLAUDE_CODE_SIMPLE"
+_OFF: Final = f"{{'env': {{'{VARIABLE}': ''}}}}"
 _ON: Final = ("1", "true", "yes", "on")
 
 
 def refuse_hooks(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> None:
     """Raises ValueError if it is on. `env`: the CLI's."""
-    mine = f"settings={{'env': {{'{VARIABLE}': ''}}}}"
+    managed = _settings_file.managed_settings()
     user = os.path.join(config_dir(env, cwd), "settings.json")
-    places = (
+    places: tuple[tuple[str, Callable[[], Mapping[str, Any]], str], ...] = (
+        (managed, lambda: _settings(options, managed), "ask who manages this machine"),
         ("settings", lambda: settings_of(options), "take it out"),
-        (user, lambda: _users(options, user), f"give {mine}"),
+        (user, lambda: _settings(options, user) if _reads_users(options) else {}, f"give settings={_OFF}"),
         ("the environment", lambda: {"env": env}, f"give env={{'{VARIABLE}': None}}"),
     )
     for place, read, remedy in places:
@@ -38,15 +42,17 @@ def refuse_hooks(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -
         return
 
 
-def _users(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """What the CLI will read of it: nothing where it reads no settings, or can read none."""
+def _reads_users(options: Mapping[str, Any]) -> bool:
     sources = options.get("setting_sources")
-    read = sources is None or "user" in sources
-    if not read or options.get("isolated") or options.get("restricted") or options.get("command_prefix"):
+    return (sources is None or "user" in sources) and not (options.get("isolated") or options.get("restricted"))
+
+
+def _settings(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """What the CLI will take of this file; nothing where it is on another disk, or can be none of settings."""
+    if options.get("command_prefix"):
         return {}
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            settings = json.load(file)
+        settings = _settings_file.read_json(path)
     except (OSError, ValueError, RecursionError):
         return {}
-    return settings if isinstance(settings, Mapping) else {}
+    return settings if isinstance(settings, Mapping) and why_dropped(settings) is None else {}

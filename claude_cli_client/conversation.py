@@ -160,9 +160,7 @@ class Conversation:
         self.restarts += 1
         _log.warning("a session to go on with does not exist: the conversation is begun anew")
         self._session_id, self._own, self._last = "", False, None
-        for name in _OF_A_SESSION:
-            self._options.pop(name, None)
-        self._options["continue_conversation"] = None  # nor the client's: the latest one is another one now
+        self._options = {**self._options, **dict.fromkeys(_OF_A_SESSION)}  # the client's neither: it is another one now
 
     # --- what is known
 

@@ -279,6 +279,22 @@ def test_subagents_of_a_branch_that_stays_here(key, there, kept):
     assert sorted(of.subpath[-1] for of, _ in lacking if of.subpath) == list(kept)
 
 
+def test_a_subagent_that_is_called_in_what_comes_just_now(key):
+    """By the conversation, or by a subagent of which the store has a part."""
+    a, c = (key._replace(subpath=f"subagents/agent-{name}") for name in "ac")
+    about = {
+        name: {"type": "agent_metadata", "toolUseId": f"call-{name}", "spawnDepth": depth}
+        for name, depth in (("a", 1), ("c", 2))
+    }
+    here = [(c, [about["c"], said(12, 0)]), (a, [about["a"], said(10, 0), calling(11, 10, "c")])]
+    here.append((key, [said(1), calling(2, 1, "a"), said(3, 2)]))
+    there = [(key, [said(1), said(9, 3)])]
+    _, lacking = completed(there, here)
+    assert {of for of, _ in lacking} == {a, c, key}
+    _, lacking = completed([*there, (a, [about["a"], said(10, 0)])], here)
+    assert {of for of, _ in lacking} == {a, c, key}
+
+
 def test_many_subagents_take_linear_time(key):
     """The calls of the conversation are looked through once."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
+import os
 import queue
 import threading
 
@@ -23,6 +24,7 @@ from claude_cli_client import (
     TurnCancelled,
     TurnTimeout,
     _serial,
+    _settings_file,
     tool,
     unattended,
 )
@@ -505,11 +507,12 @@ OFF = {"env": {"CLAUDE_CODE_SIMPLE": ""}}
         ({"settings": json.dumps(ON)}, OFF, "in settings"),
         ({}, ON, "settings.json the CLI runs no hooks: leave them out, or give settings="),
         ({"setting_sources": ["user"]}, ON, "settings.json"),
+        ({}, '{"x": "\xff", "env": {"CLAUDE_CODE_SIMPLE": "1"}}', "settings.json"),
     ],
 )
 def test_what_makes_the_cli_run_no_hooks(play, tmp_path, options, users, remedy):
     """A guard that is silently off: refused before anything starts, in runs and sessions."""
-    (tmp_path / "settings.json").write_text(json.dumps(users))
+    (tmp_path / "settings.json").write_text(users if isinstance(users, str) else json.dumps(users), "latin-1")
     fake = play(*TURN, read_stdin())
     client = Client(cli_path=fake.path, config_dir=tmp_path, **options)
     for call in (client.ask, lambda q, **options: client.session(**options)):
@@ -528,12 +531,31 @@ def test_what_makes_the_cli_run_no_hooks(play, tmp_path, options, users, remedy)
         ({"settings": OFF, **ON}, json.dumps(ON)),
         ({"isolated": True}, json.dumps(ON)),
         ({"setting_sources": []}, json.dumps(ON)),
+        ({}, json.dumps({**ON, "model": 5})),
     ],
 )
 def test_what_does_not_keep_hooks_from_running(play, tmp_path, options, users):
     """Another word, settings that the CLI does not read, or those that switch it off again."""
     (tmp_path / "settings.json").write_text(users)
     Client(cli_path=play(*TURN, read_stdin()).path, config_dir=tmp_path, **options).ask("q", hooks={"Stop": no_hook})
+
+
+@pytest.mark.parametrize(("managed", "mine", "refused"), [(ON, OFF, True), (OFF, ON, False), ({}, ON, True)])
+def test_what_the_machine_says_of_hooks(play, tmp_path, monkeypatch, managed, mine, refused):
+    """Those who manage it are above the caller (seen with the real CLI)."""
+    path = tmp_path / "managed-settings.json"
+    path.write_text(json.dumps(managed))
+    monkeypatch.setattr(_settings_file, "managed_settings", lambda: str(path))
+    client = Client(cli_path=play(*TURN, read_stdin()).path, settings=mine)
+    with pytest.raises(ValueError, match="runs no hooks") if refused else contextlib.nullcontext():
+        client.ask("q", hooks={"Stop": no_hook})
+
+
+@pytest.mark.timeout(20)
+def test_settings_of_the_user_that_are_a_pipe(play, tmp_path):
+    """Nobody may ever write into it: passed over."""
+    os.mkfifo(tmp_path / "settings.json")
+    Client(cli_path=play(*TURN, read_stdin()).path, config_dir=tmp_path).ask("q", hooks={"Stop": no_hook})
 
 
 def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):

@@ -383,7 +383,7 @@ def test_what_is_not_stale_is_untouched(play):
 def test_the_latest_session_that_is_gone(play, where):
     """Begun anew it goes on with no other one, which may be somebody else's."""
     fake = play(scripts=[ANSWER, GONE, ANSWER])
-    latest = {"continue_conversation": True}
+    latest = {"continue_conversation": True, "fork_session": True}
     client = Client(cli_path=fake.path, **(latest if where == "client" else {}))
     conversation = client.conversation(restart_stale=True, **(latest if where == "conversation" else {}))
     conversation.ask("one")

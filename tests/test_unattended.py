@@ -301,6 +301,8 @@ def test_commands_that_are_meant(command):
         "git log 2>&1 > x",
         "git log 2>&x",
         "git log 2>&1x",
+        "git log >&1\u00a0x",
+        "git log >/dev/null\u2028x",
         "git log 2>&1&& rm x",
         "git log &>/dev/null",
         "git log >/dev/nullx",
@@ -834,7 +836,7 @@ def test_a_path_rule_that_begins_elsewhere_than_it_seems_to(play, tmp_path):
     client = Client(cli_path=play(init(), result("x")).path, cwd=tmp_path, permission_mode="default")
     with pytest.warns(UserWarning, match=r"allows nothing: .*an absolute one with //"):
         client.ask("x", unattended=unattended([rules["/"]]))
-    client.ask("x", unattended=unattended([rules["//"], "Edit(/src/**)"]))
+    client.ask("x", unattended=unattended([rules["//"], "Edit(/src/**)", f"Bash({tmp_path}/check.sh *)"]))
 
 
 @pytest.mark.parametrize("rule", ["Edit", "Edit(**)", "Edit(//srv/**)", "Edit(~/x)", "Read(src/**)"])
