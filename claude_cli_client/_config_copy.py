@@ -38,12 +38,16 @@ def config_dir(env: Mapping[str, str], cwd: str) -> str:
     return config_folder(_below(cwd, env.get(CONFIG_DIR) or os.path.join(_home(env, cwd), ".claude")))
 
 
+def state_file(env: Mapping[str, str], cwd: str) -> str:
+    """The CLI's own notes, which hold a global configuration too: beside the folder in HOME, else in it."""
+    return os.path.join(config_dir(env, cwd) if env.get(CONFIG_DIR) else _home(env, cwd), STATE)
+
+
 def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
     """Fill `target` from the folder that a CLI with this environment would use. Raises OSError."""
     source = config_dir(env, cwd)
-    state = source if env.get(CONFIG_DIR) else _home(env, cwd)
     _copy(os.path.join(source, CREDENTIALS), target, _without_refresh)
-    _copy(os.path.join(state, STATE), target, lambda data: data)
+    _copy(state_file(env, cwd), target, lambda data: data)
     for name in ("settings.json", "cowork_settings.json"):
         _copy(os.path.join(source, name), target, _without_plugins)
     for name in _LINKED:

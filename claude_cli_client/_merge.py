@@ -166,7 +166,7 @@ CONFLICTS: Final[tuple[tuple[str, Callable[[_Options], bool], str], ...]] = (
     ),
     (
         "bare",
-        lambda o: _on(o, "bare") and _on(o, "hooks"),
+        lambda o: _on(o, "bare") and any((o.get("hooks") or {}).values()),
         "bare=True makes the CLI run no hooks, yours neither: leave one of them out",
     ),
     (

@@ -2,8 +2,8 @@
 
 A hook may be a guard, and one that is silently off is worse than none: so a run or session with hooks is
 refused where the variable is on. The CLI takes it from settings before the environment: the machine's, the
-caller's, the user's, and of each only if it takes them at all; those of a project do not count (seen
-with 2.1.332).
+caller's, the user's, each only if it takes them at all, and the global configuration, always; those of a
+project do not count (seen with 2.1.332).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from . import _settings_file
-from ._config_copy import config_dir
+from ._config_copy import config_dir, state_file
+from ._merge import needs_temporary_config
 from ._named_files import settings_of
 from ._settings_shapes import why_dropped
 
@@ -25,11 +26,12 @@ _ON: Final = ("1", "true", "yes", "on")
 def refuse_hooks(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> None:
     """Raises ValueError if it is on. `env`: the CLI's."""
     managed = _settings_file.managed_settings()
-    user = os.path.join(config_dir(env, cwd), "settings.json")
+    user, state = os.path.join(config_dir(env, cwd), "settings.json"), state_file(env, cwd)
     places: tuple[tuple[str, Callable[[], Mapping[str, Any]], str], ...] = (
         (managed, lambda: _settings(options, managed), "ask who manages this machine"),
         ("settings", lambda: settings_of(options), "take it out"),
         (user, lambda: _settings(options, user) if _reads_users(options) else {}, f"give settings={_OFF}"),
+        (state, lambda: {} if needs_temporary_config(options) else _json(options, state), f"give settings={_OFF}"),
         ("the environment", lambda: {"env": env}, f"give env={{'{VARIABLE}': None}}"),
     )
     for place, read, remedy in places:
@@ -37,7 +39,7 @@ def refuse_hooks(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -
         value = variables.get(VARIABLE) if isinstance(variables, Mapping) else None
         if value is None:
             continue
-        if str(value).strip().lower() in _ON:
+        if _word(value) in _ON:
             raise ValueError(f"with {VARIABLE} in {place} the CLI runs no hooks: leave them out, or {remedy}")
         return
 
@@ -47,12 +49,22 @@ def _reads_users(options: Mapping[str, Any]) -> bool:
     return (sources is None or "user" in sources) and not (options.get("isolated") or options.get("restricted"))
 
 
+def _word(value: Any) -> str:
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip().lower()
+
+
 def _settings(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """What the CLI will take of this file; nothing where it is on another disk, or can be none of settings."""
+    """What the CLI will take of this file of settings."""
+    settings = _json(options, path)
+    return settings if why_dropped(settings) is None else {}
+
+
+def _json(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """What is in it; nothing where it is on another disk, or holds no object."""
     if options.get("command_prefix"):
         return {}
     try:
-        settings = _settings_file.read_json(path)
+        data = _settings_file.read_json(path)
     except (OSError, ValueError, RecursionError):
         return {}
-    return settings if isinstance(settings, Mapping) and why_dropped(settings) is None else {}
+    return data if isinstance(data, Mapping) else {}

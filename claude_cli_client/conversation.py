@@ -160,7 +160,8 @@ class Conversation:
         self.restarts += 1
         _log.warning("a session to go on with does not exist: the conversation is begun anew")
         self._session_id, self._own, self._last = "", False, None
-        self._options = {**self._options, **dict.fromkeys(_OF_A_SESSION)}  # the client's neither: it is another one now
+        # Nor the client's: it would be another one.
+        self._options = {**self._options, **dict.fromkeys((*_OF_A_SESSION, "resume"))}
 
     # --- what is known
 

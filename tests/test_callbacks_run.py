@@ -507,6 +507,7 @@ OFF = {"env": {"CLAUDE_CODE_SIMPLE": ""}}
         ({"settings": json.dumps(ON)}, OFF, "in settings"),
         ({}, ON, "settings.json the CLI runs no hooks: leave them out, or give settings="),
         ({"setting_sources": ["user"]}, ON, "settings.json"),
+        ({"env": {"CLAUDE_CODE_SIMPLE": "0"}}, {"env": {"CLAUDE_CODE_SIMPLE": 1.0}}, "settings.json"),
         ({}, '{"x": "\xff", "env": {"CLAUDE_CODE_SIMPLE": "1"}}', "settings.json"),
     ],
 )
@@ -549,6 +550,16 @@ def test_what_the_machine_says_of_hooks(play, tmp_path, monkeypatch, managed, mi
     client = Client(cli_path=play(*TURN, read_stdin()).path, settings=mine)
     with pytest.raises(ValueError, match="runs no hooks") if refused else contextlib.nullcontext():
         client.ask("q", hooks={"Stop": no_hook})
+
+
+@pytest.mark.parametrize("options", [{}, {"setting_sources": []}, {"restricted": True}, {"isolated": True}])
+def test_what_the_global_configuration_says_of_hooks(play, tmp_path, options):
+    """`.claude.json` counts, whatever settings are read; what the user's own settings say is above it."""
+    (tmp_path / ".claude.json").write_text(json.dumps(ON))
+    client = Client(cli_path=play(*TURN, read_stdin()).path, config_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"CLAUDE_CODE_SIMPLE in .*\.claude\.json.*settings="):
+        client.ask("q", hooks={"Stop": no_hook}, **options)
+    client.ask("q", hooks={"Stop": no_hook}, settings=OFF, **options)
 
 
 @pytest.mark.timeout(20)

@@ -393,6 +393,16 @@ def test_the_latest_session_that_is_gone(play, where):
     assert resumed(fake) == [None, SESSION_ID, None]
 
 
+def test_a_session_that_is_gone_and_a_client_that_has_another(play):
+    """Begun anew it does not go on with that one, now or later."""
+    fake = play(scripts=[GONE, ANSWER, ANSWER])
+    third = "00000000-0000-4000-8000-000000000003"
+    conversation = Client(cli_path=fake.path, resume=third).conversation(OTHER, restart_stale=True)
+    conversation.ask("one")
+    conversation.ask("two")
+    assert resumed(fake) == [OTHER, None, SESSION_ID]
+
+
 def test_a_turn_of_a_copy_of_what_is_gone(play):
     """There is nothing to copy: the turn is the first of a new session."""
     fake = play(scripts=[GONE, ANSWER])

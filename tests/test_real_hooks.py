@@ -72,6 +72,7 @@ def ask(cli: RealCLI, prompt: str, hooks: dict[str, Any], **options: Any) -> Any
         ("true", "settings", True),
         ("", "both", False),
         ("1", "project", False),
+        ("1", "global", True),
     ],
 )
 def test_hooks_are_refused_where_none_would_run(cli: RealCLI, monkeypatch, value: str, where: str, refused: bool):
@@ -82,6 +83,8 @@ def test_hooks_are_refused_where_none_would_run(cli: RealCLI, monkeypatch, value
         files[where].mkdir(exist_ok=True)
         on_disk = {"env": {"CLAUDE_CODE_SIMPLE": "1"}} if where == "both" else settings
         (files[where] / "settings.json").write_text(json.dumps(on_disk))
+    if where == "global":
+        (cli.home / ".claude.json").write_text(json.dumps(settings))
     options = {"settings": settings} if where in ("settings", "both") else {}
     options = settings if where == "environment" else options
     hook = Heard(HookReply.deny("no"))
