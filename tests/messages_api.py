@@ -347,11 +347,11 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._events(step, body, cut)
         except _Cut:
-            if "reset" not in how:
-                self.wfile.write(b"0\r\n\r\n")
-            elif cut != "headers":
-                self._pause(0.2)  # a reset takes what the CLI has not read yet with it
-            raise
+            if "reset" in how:
+                if cut != "headers":
+                    self._pause(0.2)  # a reset takes what the CLI has not read yet with it
+                raise
+            # Else the connection stays: the CLI may be sending its next request on it, which would be lost.
         self.wfile.write(b"0\r\n\r\n")
 
     def _events(self, step: Step, body: dict[str, Any], cut: str) -> None:
