@@ -11,7 +11,7 @@ would have to read each line as it comes, and a POSIX `read` takes a pipe byte b
 CPU for every turn, and a full pipe under load. This way it costs nothing until it is needed.
 
     ID PGID START-TIME      first "ID 0 0", before the CLI is started, so that a host killed in
-                            between leaves nothing either
+                            between leaves nothing either; the rest after `STARTING`
 
 It is a fixed script for a POSIX `sh`, never `sys.executable`, which under uWSGI or PyInstaller is
 not a Python. It has its own session, ignores TERM and HUP (a service manager signals everybody
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 
 from . import _fork
@@ -32,6 +33,12 @@ from ._process import anonymous_file, temporary_base
 from .options import MARKER
 
 SWITCH = "CLAUDE_CLI_CLIENT_GUARD"
+
+# Seconds from a start until its leader is noted, unless its ladder begins before. The kernel keeps whoever
+# reads /proc/PID/stat waiting while that process is in its exec, 0.3 ms, and with him the caller of the
+# start. A CLI takes 100 ms to begin with anything; one whose host dies before is found by the marker, which
+# there is only on Linux.
+STARTING = 0.05 if sys.platform == "linux" else 0.0
 
 # $1: the folder of temporary files. stdin: the records. stdout: the *read* end of the pipe (a shell
 # can name descriptors up to 9 only, and these two are the ones `Popen` can put where we want them).

@@ -107,19 +107,19 @@ class Reader:
         channel.pid = process.pid
         threading.current_thread().name = f"claude-{process.pid}-reader"
         try:
-            self._note_guard(process.pid, _cleanup.start_time(process.pid))
+            self._at.set(noted=monotonic() + _guard.STARTING)
+            self._step_down()  # for one that is due at once
             if launch.duplex is not None:
                 launch.duplex.on_risen = channel.events.put
-                reducer = channel.reducer
-                launch.duplex.session_id = lambda: reducer.session_id
+                launch.duplex.session_id = functools.partial(getattr, channel.reducer, "session_id")
                 launch.duplex.open(process.pid, process.take_stdin())
         except BaseException:
             process.abort()
             raise
         return process
 
-    def _note_guard(self, pid: int = 0, start: str = "") -> None:
-        problem = _guard.begin(self._launch.run_id, pid, start)
+    def _note_guard(self, pid: int = 0) -> None:
+        problem = _guard.begin(self._launch.run_id, pid, _cleanup.start_time(pid) if pid else "")
         if problem is not None:  # no sh, no processes left: the run goes on without this net
             self._channel.remarks.append(f"no guard could be started: {problem}")
 
@@ -325,11 +325,12 @@ class Reader:
             return
         self._stopping = True
         self._subtype, self._sentence = subtype, sentence
+        if "noted" in self._at:
+            self._note_guard(self._channel.pid)
+        self._at.clear()
         if self._exited:
-            self._at.clear()
             self._at.set(drain=monotonic())
             return
-        self._at.clear()
         if self._duplex is not None:
             self._duplex.release()  # callbacks first: the CLI waits for them
         # Now, while the parent links are there: what the CLI leaves behind when it ends has lost them.
@@ -342,14 +343,13 @@ class Reader:
         if self._exited:  # its group gets it at the end
             self._group_until = 0.0
             self._at.set(drain=monotonic())
-        if self._exited or self._killed:
-            return
-        self._killed = True
-        self._at.unset("kill")
-        self._below += _cleanup.tools_of(self._process.pid)
-        self._process.signal_group(KILL)
-        _cleanup.kill(self._below)
-        self._at.set(gone=monotonic() + _GONE)
+        elif not self._killed:
+            self._killed = True
+            self._at.unset("kill")
+            self._below += _cleanup.tools_of(self._process.pid)
+            self._process.signal_group(KILL)
+            _cleanup.kill(self._below)
+            self._at.set(gone=monotonic() + _GONE)
 
     def _drained(self) -> None:
         """The leader is dead, and somebody holds its pipes.
@@ -358,10 +358,9 @@ class Reader:
         has the leader's grace, for its tools and the end of its transcript.
         """
         until, self._group_until = self._group_until, 0.0
-        if until > monotonic() and _cleanup.has_members(self._process.pid):
+        self._over = until <= monotonic() or not _cleanup.has_members(self._process.pid)
+        if not self._over:
             self._at.set(drain=until)
-        else:
-            self._over = True
 
     def _give_up(self) -> None:
         """KILL did not end the leader: it hangs in the kernel."""
@@ -440,6 +439,7 @@ class Reader:
 
 
 Reader.actions = {
+    "noted": lambda reader: reader._note_guard(reader._channel.pid),
     "total": Reader._on_total,
     "idle": Reader._on_idle,
     "start": Reader._on_start,

@@ -55,6 +55,9 @@ def thread(target, *args, daemon=False):
     new.start()
     return new
 
+# A fake has trapped signals and started children sooner than a CLI has done anything.
+_guard.STARTING = 0.0
+
 client = Client(cli_path=os.environ.get("FAKE_CLI"), max_concurrent=int(os.environ.get("SLOTS", "32")))
 """
 

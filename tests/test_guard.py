@@ -318,6 +318,27 @@ def test_records_are_blank_when_runs_are_over() -> None:
         assert os.pread(_guard._records_fd, 1 << 20, 0).strip() == b""
 
 
+def _is_noted(pid: int) -> bool:
+    return f" {pid} {started(pid)} " in os.pread(_guard._records_fd, 1 << 20, 0).decode()
+
+
+def test_the_leader_is_noted_though_nothing_happens() -> None:
+    """A CLI that says nothing is known to the guard soon after its start."""
+    with FakeCLI([ready("up"), hang()]) as fake, Client(cli_path=fake.path).run("x") as run:
+        until(lambda: _is_noted(run.pid))
+
+
+def test_the_leader_is_noted_before_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is cancelled right behind its start: the guard could end it as gently as the host."""
+    monkeypatch.setattr(_guard, "STARTING", 60.0)
+    with FakeCLI([init(), ignore_term(), ready("up"), hang()]) as fake, Client(cli_path=fake.path).run("x") as run:
+        fake.wait("up")
+        assert not _is_noted(run.pid)
+        run.cancel()
+        until(lambda: _is_noted(run.pid))
+        os.kill(run.pid, signal.SIGKILL)
+
+
 # --- the script, run by hand ----------------------------------------------------------------------
 
 
