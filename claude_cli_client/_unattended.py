@@ -48,14 +48,32 @@ GUIDANCE: Final = (
 )
 """What the model reads in the place of an answer to its question."""
 
+_SAFETY: Final = "the CLI protects this file or command, and wants a person to look at it"
+_RULE: Final = "a rule in the settings wants a person to look at it"
+_AUTO: Final = "the CLI's auto mode did not let it pass, and wants a person to look at it"
+
 # Why the CLI asks -> what that means here. A rule of ours is no substitute for the person they want.
 _WANTS_A_PERSON: Final = {
-    "safetyCheck": "the CLI protects this file or command, and wants a person to look at it",
+    "safetyCheck": _SAFETY,
     "hook": "a hook wants a person to look at it",
-    "rule": "a rule in the settings wants a person to look at it",
+    "rule": _RULE,
+    "classifier": _AUTO,
 }
-# Marks of the request with the same meaning.
-_MARKS: Final = ("server_policy_ask_only", "default_to_no", "matched_ask_rule")
+# Marks of the request with the same meaning: when they have it is told in the CLI's own description of them.
+_MARKS: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    # Only there if a part of a compound command met a safety check; its type is "subcommandResults".
+    ("classifier_approvable", lambda value: value is not None, _SAFETY),
+    ("matched_ask_rule", bool, _RULE),
+    ("auto_modes_check_raised", bool, _AUTO),
+    ("decision_reason_code", lambda value: value == "org_ask_ceiling", "the organization wants a person to look at it"),
+    # Of an MCP tool. True: it is asked for only because no rule of the CLI's allows it. Ours may.
+    (
+        "server_policy_ask_only",
+        lambda value: value is False,
+        "something beside the CLI's rules may want a person to look at it, such as a PermissionRequest hook",
+    ),
+    ("default_to_no", bool, "it is marked as a person's decision"),
+)
 
 
 # A directory -> all its names. To find them is for those who may look at the disk.
@@ -191,9 +209,9 @@ def _obstacle(request: PermissionRequest) -> str:
     """Why no rule can allow this call; "" if one can."""
     if request.requires_user_interaction and not request.is_plan:
         return "it needs a person"
-    wanted = _WANTS_A_PERSON.get(request.decision_reason_type)
-    if wanted or any(request.raw.get(mark) for mark in _MARKS):
-        return wanted or "it is marked as a person's decision"
+    marked = (words for mark, wants, words in _MARKS if wants(request.raw.get(mark)))
+    if wanted := _WANTS_A_PERSON.get(request.decision_reason_type) or next(marked, ""):
+        return wanted
     if request.input.get("dangerouslyDisableSandbox"):
         return "it would leave the sandbox; run it without dangerouslyDisableSandbox"
     return ""

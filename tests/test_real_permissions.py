@@ -441,6 +441,48 @@ def test_unattended_in_a_linked_directory(cli: RealCLI):
     assert not (cli.cwd / "c").exists()
 
 
+@pytest.mark.parametrize("rule", ["mcp__my__drop", "mcp__my", "mcp__my__*"])
+def test_unattended_allows_a_tool_of_a_server(cli: RealCLI, rule: str):
+    """A rule of ours is what the CLI's question about such a tool asks for."""
+    calls = []
+
+    @library_tool
+    def drop() -> str:
+        """Drop it."""
+        calls.append(1)
+        return "dropped"
+
+    cli.ask(f"go {tool('mcp__my__drop')}", mcp_servers={"my": ToolServer([drop])}, unattended=unattended(allow=[rule]))
+    assert calls
+
+
+def test_unattended_denies_a_tool_of_a_server_that_a_hook_may_decide(cli: RealCLI):
+    """The CLI says that something else may want a person, and not what."""
+    calls = []
+
+    @library_tool
+    def drop() -> str:
+        """Drop it."""
+        calls.append(1)
+        return "dropped"
+
+    cli.ask(
+        f"go {tool('mcp__my__drop')}",
+        mcp_servers={"my": ToolServer([drop])},
+        unattended=unattended(allow=["mcp__my"]),
+        hooks={"PermissionRequest": lambda call: None},
+    )
+    assert not calls
+    assert "PermissionRequest hook" in cli.api.last().results[0]
+
+
+@pytest.mark.parametrize("command", ["echo x > .git/config", "touch a; echo x > .bashrc", "touch a && rm -rf /etc"])
+def test_unattended_leaves_to_a_person_what_the_cli_protects(cli: RealCLI, command: str):
+    """Also in a part of a compound command, whatever our rules allow."""
+    cli.client(unattended=unattended(allow=["Bash"])).ask(f"go {bash(command)}")
+    assert "protects" in cli.api.last().results[0]
+
+
 def test_unattended_denies_a_whole_server(cli: RealCLI):
     """Also one whose name has two underscores."""
     calls = []

@@ -115,15 +115,35 @@ def test_sentence():
         {"decision_reason_type": "hook"},
         {"decision_reason_type": "rule"},
         {"requires_user_interaction": True},
-        {"raw": {"server_policy_ask_only": True}},
+        {"decision_reason_type": "classifier"},
+        {"raw": {"server_policy_ask_only": False}},
         {"raw": {"default_to_no": True}},
-        {"raw": {"matched_ask_rule": "Bash(git *)"}},
+        {"raw": {"matched_ask_rule": {"source": "userSettings", "tool_name": "Bash"}}},
+        {"raw": {"auto_modes_check_raised": True}},
+        {"raw": {"decision_reason_code": "org_ask_ceiling"}},
+        {"decision_reason_type": "subcommandResults", "raw": {"classifier_approvable": True}},
+        {"decision_reason_type": "subcommandResults", "raw": {"classifier_approvable": False}},
     ],
 )
 def test_a_persons_decision_stays_one(more):
     """What the CLI, a hook or a setting explicitly wants a person for, no rule allows."""
     asked = PermissionRequest("Bash", {"command": "git log"}, **more)
     assert isinstance(unattended(["Bash", "Bash(git *)"])(asked), Deny)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"raw": {"server_policy_ask_only": True}},
+        {"decision_reason_type": "subcommandResults"},
+        {"decision_reason_type": "mode"},
+        {"decision_reason_type": "other", "raw": {"decision_reason_code": "outside_reads_blocked"}},
+    ],
+)
+def test_what_only_lacks_a_rule_is_allowed_by_one(more):
+    """The CLI asks because no rule of its own allows the call: no person is wanted."""
+    asked = PermissionRequest("Bash", {"command": "git log"}, **more)
+    assert isinstance(unattended(["Bash(git *)"])(asked), Allow)
 
 
 def test_sandbox_is_not_left():
