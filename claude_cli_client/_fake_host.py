@@ -35,7 +35,8 @@ class Host(Simulation):
         self.in_turn = False
         self.ended = False  # stdin
         self.sdk = _sdk_servers(self.value("--mcp-config"))
-        self.mcp_tools: dict[str, tuple[str, str]] | None = None  # full name -> server, tool
+        self.mcp_tools: dict[str, tuple[str, str]] = {}  # full name -> server, tool
+        self.connected = False  # with their servers
         self._open: set[str] = set()  # questions of ours without an answer
         self._answers: dict[str, dict[str, Any]] = {}
 
@@ -116,14 +117,13 @@ class Host(Simulation):
         return {"still_queued": [], "cancelled": queued}
 
     def _mcp_status(self, request: dict[str, Any]) -> dict[str, Any]:
-        known = self.mcp_tools or {}
         return {
             "mcpServers": [
                 {
                     "name": name,
-                    "status": "pending" if self.mcp_tools is None else "connected",
+                    "status": "connected" if self.connected else "pending",
                     "transport": "sdk",
-                    "tools": [{"name": tool} for server, tool in known.values() if server == name],
+                    "tools": [{"name": tool} for server, tool in self.mcp_tools.values() if server == name],
                 }
                 for name in self.sdk
             ]

@@ -126,6 +126,8 @@ class Live(Host):
     # --- a tool call
 
     def used(self, tool_id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        if name.startswith("mcp__") and name not in self.mcp_tools:
+            return super().used(tool_id, name, given)
         self.tool_id = tool_id
         call = {"tool_name": name, "tool_use_id": tool_id}
         try:
@@ -164,7 +166,8 @@ class Live(Host):
 
     def _is_allowed(self, name: str, given: dict[str, Any]) -> bool:
         command = str(given.get("command", ""))
-        rules = {name, f"{name}({command})", f"{name}({command.partition(' ')[0]} *)", f"{name}(*)"}
+        server, _ = self.mcp_tools.get(name, ("", ""))
+        rules = {*_names(name, server), f"{name}({command})", f"{name}({command.partition(' ')[0]} *)", f"{name}(*)"}
         return self.mode == "bypassPermissions" or bool(rules & self.allowed)
 
     def _not_asked(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -184,8 +187,10 @@ class Live(Host):
             fields["requires_user_interaction"] = True
         if reason is not None:
             fields.update(decision_reason=reason, decision_reason_type="hook")
-        if name in (self.mcp_tools or {}):
-            fields["mcp_server"] = {"name": (self.mcp_tools or {})[name][0], "source": "sdk"}
+        if name in self.mcp_tools:
+            fields["mcp_server"] = {"name": self.mcp_tools[name][0], "source": "sdk"}
+            if reason is None:
+                fields["server_policy_ask_only"] = "PermissionRequest" not in self.hooks
         response = self.wait(self.ask("can_use_tool", **fields))
         if response is None:
             raise _Denied(_STREAM_CLOSED)
@@ -210,8 +215,8 @@ class Live(Host):
                     self.allowed.add(rule["toolName"] if content is None else f"{rule['toolName']}({content})")
 
     def _result_of(self, tool_id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        if name in (self.mcp_tools or {}):
-            return self._mcp_result(tool_id, *(self.mcp_tools or {})[name], given)
+        if name in self.mcp_tools:
+            return self._mcp_result(tool_id, *self.mcp_tools[name], given)
         if name == "AskUserQuestion":
             answers = given.get("answers") or {}
             pairs = ", ".join(f'"{question}"="{answer}"' for question, answer in answers.items())
@@ -252,7 +257,7 @@ class Live(Host):
 
     def _connect(self) -> None:
         """The handshake with each server, before the first turn."""
-        if self.mcp_tools is not None:
+        if self.connected:
             return
         found: dict[str, tuple[str, str]] = {}
         client = {"name": "claude-code", "title": "Claude Code", "version": VERSION}
@@ -262,8 +267,9 @@ class Live(Host):
             listed = self._mcp(name, "tools/list").get("result", {}).get("tools", [])
             for tool in listed:
                 found[f"mcp__{_mapped(name)}__{_mapped(tool['name'])}"] = (name, tool["name"])
-        self.mcp_tools = found
-        self.tools = (*self.tools, *found)
+        self.connected = True
+        self.mcp_tools = {name: tool for name, tool in found.items() if not _names(name, tool[0]) & self.removed}
+        self.tools = (*self.tools, *self.mcp_tools)
 
     def servers(self) -> list[dict[str, Any]]:
         return [{"name": name, "status": "connected"} for name in self.sdk]
@@ -302,6 +308,11 @@ class Live(Host):
 
 
 _INITIALIZED = "notifications/initialized"
+
+
+def _names(name: str, server: str) -> set[str]:
+    """By which a rule can mean a tool of this server; "": it is no server's."""
+    return {name, f"mcp__{_mapped(server)}", f"mcp__{_mapped(server)}__*"} if server else {name}
 
 
 def _mapped(name: str) -> str:

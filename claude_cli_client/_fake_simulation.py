@@ -98,6 +98,7 @@ class Simulation:
         self.session_id = self._session_id()
         self.partial = "--include-partial-messages" in player.argv
         self.output = self.value("--output-format") or "text"
+        self.removed = set((self.value("--disallowedTools") or "").replace(",", " ").split())
         self.tools = self._tools()
         mode = self.value("--permission-mode") or "default"
         self.mode = "bypassPermissions" if "--dangerously-skip-permissions" in player.argv else mode
@@ -130,9 +131,8 @@ class Simulation:
 
     def _tools(self) -> tuple[str, ...]:
         named = self.value("--tools")
-        removed = set((self.value("--disallowedTools") or "").replace(",", " ").split())
         chosen = TOOLS if named in (None, "default") else tuple(named.replace(",", " ").split() if named else ())
-        return tuple(tool for tool in chosen if tool not in removed)
+        return tuple(tool for tool in chosen if tool not in self.removed)
 
     def problem(self) -> str:
         """What the real CLI would refuse before it starts a turn, in its words; "" for nothing."""

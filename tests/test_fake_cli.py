@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from claude_cli_client import _fake_simulation, testing
+from claude_cli_client import Client, PermissionRequest, ToolServer, _fake_simulation, testing
 from claude_cli_client._fake_schema import instance_of
 from claude_cli_client.testing import (
     SESSION_ID,
@@ -941,6 +941,40 @@ def test_the_simulation_serves_a_live_session() -> None:
     assert (first["result_index"], second["result_index"]) == (0, 1)
     assert (first["total_cost_usd"], second["total_cost_usd"]) == (0.000408, 0.000612)
     assert list(second["modelUsage"]) == ["claude-sonnet-5-5"]
+
+
+def _used_in_simulation(**options: Any) -> tuple[bool, list[PermissionRequest]]:
+    """Whether the tool of a server was called, and what was asked before."""
+    called: list[bool] = []
+    asked: list[PermissionRequest] = []
+
+    def drop() -> str:
+        called.append(True)
+        return "dropped"
+
+    def may(request: PermissionRequest) -> bool:
+        asked.append(request)
+        return True
+
+    with SimulatedCLI() as fake:
+        client = Client(cli_path=fake.path, mcp_servers={"my": ToolServer([drop])}, **{"can_use_tool": may, **options})
+        client.ask("[[call: mcp__my__drop]]")
+    return bool(called), asked
+
+
+@pytest.mark.parametrize("rule", ["mcp__my__drop", "mcp__my", "mcp__my__*"])
+def test_the_simulation_knows_rules_for_a_server(rule: str) -> None:
+    """As the CLI: what is allowed is not asked for, what is disallowed is not there."""
+    assert _used_in_simulation(allowed_tools=[rule]) == (True, [])
+    assert _used_in_simulation(disallowed_tools=[rule]) == (False, [])
+
+
+def test_the_simulation_asks_for_a_tool_of_a_server_as_the_cli_does() -> None:
+    """With its mark, which says whether anything but a missing rule asks."""
+    _, (asked,) = _used_in_simulation()
+    assert asked.raw["server_policy_ask_only"] is True
+    _, (asked,) = _used_in_simulation(hooks={"PermissionRequest": lambda call: None})
+    assert asked.raw["server_policy_ask_only"] is False
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
