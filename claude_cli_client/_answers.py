@@ -35,7 +35,7 @@ _NO_SUCH_SERVER = -32601
 
 
 class Answers:
-    """The callbacks of one run or session. `say` sends an `mcp_message` of a server to the CLI."""
+    """The callbacks of one run or session. `send` passes an `mcp_message` of a server to the CLI."""
 
     def __init__(
         self,

@@ -136,7 +136,7 @@ def marked(run_id: str) -> list[int]:
 
 
 def _look_for(run_id: str) -> tuple[list[int], list[int]]:
-    """The processes that carry the marker, and whether there are some that cannot tell just now."""
+    """The processes that carry the marker, and those that cannot tell just now."""
     own = os.getpid()
     needle = run_id.encode()
     found, silent = [], []

@@ -46,7 +46,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "user": "command_prefix=['sudo', '-E', '-u', USER, '--']",
     "skills": "no option; disable_slash_commands=True turns them off, tools and allowed_tools take 'Skill'",
     **dict.fromkeys(
-        ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "observers", "store"),
+        ("cli_path", "max_concurrent", "settings_dir", "settings_cache_ttl", "store"),
         _CLIENTS_OWN,
     ),
     **dict.fromkeys(("max_workers", "concurrency"), "max_concurrent, an argument of Client(...) alone"),

@@ -1,7 +1,8 @@
 """Lines that were kept: one line at a time (`parse_line`), or a whole archive (`replay`).
 
 The same parser and the same reducer as a run's, so an archive written with `line_sink` gives the
-events of the run, but for `exit_code`, which no line holds.
+events of the run, but for what no line holds: the `exit_code`, what a turn of a session cost where the
+CLI only said what all of it did, and what a store did not take (`mirror_error`).
 """
 
 from __future__ import annotations

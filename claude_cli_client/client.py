@@ -104,12 +104,14 @@ class Client:
         """Start a turn and return it as an iterator of events.
 
         Blocks until a slot is free (at most `slot_timeout` seconds, None: the client's own limit, else
-        as long as it takes) and the process is started. From then on it ends within `timeout` seconds, or after
+        as long as it takes) and the process is started; with `resume=` and a store also until that has
+        loaded the session. From then on it ends within `timeout` seconds, or after
         `idle_timeout` seconds without a line, or when no first line comes in `start_timeout`.
 
         Raises at once, before anything starts: `TypeError`, `ValueError` for options and prompt;
-        `CLINotFoundError`, `StartError`, `SlotTimeoutError`, `ClientClosedError`. A turn that fails
-        later raises nothing here: see `Run.result`.
+        `CLINotFoundError`, `StartError`, `SlotTimeoutError`, `ClientClosedError`; `ConcurrencyError` where
+        no slot can ever come free; `StoreError` and `SessionInUseError` of a store that is asked for the
+        session. A turn that fails later raises nothing here: see `Run.result`.
 
         `options` are those of the client and override them; each is described in `RunOptions`.
         """
@@ -205,9 +207,9 @@ class Client:
     def probe(self, **options: Unpack[RunOptions]) -> Capacity:
         """Can I work now, and if not, when? One tiny turn, without tools, that leaves no transcript.
 
-        Blocks for the turn: a second or two, two minutes at most. It costs some tokens. Raises only
-        what the caller did wrong (`TypeError`, `ValueError`, `ClientClosedError`); everything else
-        is the answer.
+        Blocks for the turn: a second or two; for a slot a minute and for the turn two at most. It
+        costs some tokens. Raises only what the caller did wrong (`TypeError`, `ValueError`,
+        `ClientClosedError`); everything else is the answer.
         """
         from ._probe import probe
 

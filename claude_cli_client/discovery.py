@@ -1,6 +1,6 @@
 """Which program is the CLI, which version is it, and what to do when there is none.
 
-May not do: import anything but the errors, keep a found path (the CLI may be installed, moved or
+May not do: import anything but the errors at once, keep a found path (the CLI may be installed, moved or
 updated while we live, so each start looks anew), or start a process other than `claude --version`.
 
 Why it is shaped so:

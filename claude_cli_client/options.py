@@ -134,7 +134,8 @@ class _Options(TypedDict, total=False):
     disallowed_tools: Sequence[str] | str | None
     """Rules for what never runs. A bare name takes the tool away from the model."""
     permission_mode: PermissionMode | None
-    """What happens to a call that no rule decides; `"acceptEdits"` where you do not say."""
+    """What happens to a call that no rule decides. Where you do not say: `"acceptEdits"`, with `can_use_tool`
+    `"default"`; before both comes the `defaultMode` of your own `settings`. None leaves it to the CLI."""
     permission_prompt_tool: str | None
     """The MCP tool that answers permission prompts, as `mcp__server__tool`."""
     permission_prompts: PermissionPrompts | None
@@ -187,7 +188,7 @@ class _Options(TypedDict, total=False):
     # --- configuration
 
     settings: Mapping[str, Any] | StrPath | None
-    """More settings: a dict, a JSON text, or a file. The CLI ignores a file whose JSON is broken."""
+    """More settings: a dict, a JSON text, or a file. What the CLI would drop without a word is a ValueError."""
     setting_sources: Sequence[SettingSource] | None
     """Which settings files are read. `[]` is none, and no CLAUDE.md; None leaves it to the CLI: all."""
     mcp_servers: Mapping[str, Mapping[str, Any] | Server] | StrPath | None
@@ -244,7 +245,7 @@ class _Options(TypedDict, total=False):
     background_timeout: float | None
     """With `background="wait"`: seconds to wait at most. 600 by default."""
     command_prefix: Sequence[str] | None
-    """Words before the CLI's own: `["bwrap", ...]`, `["docker", "run", "-i", "--rm", image]`."""
+    """Words before the CLI's own: `["bwrap", ...]`, `["docker", "run", "-i", "--init", "--rm", image]`."""
     line_sink: Callable[[bytes], object] | BytesWriter | None
     """Gets every raw line of stdout, on a thread of its own; what it does cannot hurt the run."""
     on_stderr: Callable[[str], object] | None

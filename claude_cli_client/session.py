@@ -132,7 +132,8 @@ class Session:
         """Any control request of the CLI; the body of its reply.
 
         Blocks until the reply is there, at most `timeout` seconds (`TimeoutError`). Raises
-        `ControlError` when the CLI refuses, `SessionClosedError` when it has ended.
+        `ControlError` when the CLI refuses, `SessionClosedError` when it has ended. All requests
+        below are such ones: they block for a minute at most, and raise the same.
         """
         check_timeout(timeout)
         self._refuse_if_closed()
@@ -141,7 +142,7 @@ class Session:
     def interrupt(self) -> None:
         """End the turn that is on, if any; its run ends with `InterruptedTurnError`.
 
-        Blocks until the CLI has taken notice. When nothing is on it does nothing.
+        Blocks until the CLI has taken notice, and raises, as `request` does. When nothing is on it does nothing.
         """
         self._refuse_if_closed()
         turn = self._turn() if self._turn is not None else None
