@@ -697,12 +697,14 @@ def test_a_call_is_cancelled(play):
     @tool
     def slow(context: ToolContext) -> str:
         """Waits."""
+        fake.release("begun")  # each has a thread of its own: a cancellation that is faster keeps it from running
         seen.append(context.wait_cancelled(DEADLINE))
         return "late"
 
     fake = play(
-        began(), call_tool("x", "slow", number=9, id="c", answered=False), cancelling(9), ended(), read_stdin()
-    )
+        began(), call_tool("x", "slow", number=9, id="c", answered=False), wait_for("begun"), cancelling(9), ended(),
+        read_stdin(),
+    )  # fmt: skip
     Client(cli_path=fake.path).ask("q", mcp_servers={"x": ToolServer([slow])})
     until(lambda: seen)
     assert seen == [True]
