@@ -121,6 +121,7 @@ class Channel:
         self.remarks: list[str] = []
         self.faults: list[str] = []  # of ours
         self._claim = threading.Lock()
+        self._starter = here.mark  # the thread that makes it starts it, too
         self._era = _fork.era
 
     def start(self) -> None:
@@ -191,9 +192,11 @@ class Channel:
         """Block until the run has ended and left nothing behind; whether it has.
 
         Not on a reader's thread: a finaliser of the user's may close a run there, and a reader that
-        waits for itself or another one reads nothing meanwhile.
+        waits for itself or another one reads nothing meanwhile. Nor on the thread that is about to start
+        it: a signal handler that closes the client there would wait for what comes behind its return.
         """
-        return self._era is _fork.era and self.ended.wait(0 if here.reads else seconds)
+        waits_for_itself = here.reads or (self._starter is here.mark and not self._claim.locked())
+        return self._era is _fork.era and self.ended.wait(0 if waits_for_itself else seconds)
 
     @property
     def is_ending(self) -> bool:

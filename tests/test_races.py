@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from hosts import GONE, gone
-from waiting import Background, until
+from waiting import DEADLINE, Background, until
 
 from claude_cli_client import (
     ClaudeError,
@@ -143,6 +143,24 @@ def test_a_close_in_the_middle_of_a_spawn_ends_the_process(
     closing.result(GONE)
     with pytest.raises((TurnCancelled, ClientClosedError)):
         asking.result()
+
+
+def test_a_close_in_the_middle_of_a_start_on_its_own_thread(
+    play: Callable[..., FakeCLI], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may do that: it does not wait for a run that its own thread has still to begin."""
+    fake = play(init(), hang())
+    client = Client(cli_path=fake.path)
+    real = _cleanup.end_with_interpreter
+
+    def handled() -> None:  # called behind the run's entry in the list of those to be ended, before its thread
+        monkeypatch.setattr(_cleanup, "end_with_interpreter", real)
+        client.close(3 * DEADLINE)
+
+    monkeypatch.setattr(_cleanup, "end_with_interpreter", handled)
+    run = Background(client.run, "x").result()
+    assert [event.subtype for event in run][-1] == "cancelled"
+    gone(fake)
 
 
 # --- finalisers -----------------------------------------------------------------------------------
