@@ -383,13 +383,16 @@ def test_a_child_without_the_marker_is_found_by_its_parent(play, graces):
     until_gone(fake)  # killed, and nothing tells when it has died of it
 
 
-def test_a_child_in_the_group_that_ignores_term(play, graces):
-    """The leader hears TERM and ends; what of its group does not is killed."""
-    graces(term=1)
+def test_a_child_in_the_group_that_ignores_term(play, graces, clock):
+    """The leader hears TERM and ends; what of its group does not is killed when the grace is over."""
+    graces(term=60)
     fake = play(init(), start_child("group", ignore_term=True, inherit_stdout=True), ready("on"), hang())
     run = Client(cli_path=fake.path).run("p")
     fake.wait("on")
-    run.close()
+    run.cancel()
+    until(lambda: not is_running(run.pid))
+    clock.move(100, run)
+    until(lambda: run.done)
     until_gone(fake)
     assert run.exit_code == -15
 

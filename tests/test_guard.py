@@ -305,7 +305,10 @@ def test_after_a_normal_end_the_guard_goes_and_kills_nothing(kill_leftovers: boo
         host.tell("end")
         assert host.end() == 0
         dead(guard)
-        assert [is_running(pid) for pid in fake.children] == [not kill_leftovers]
+        if kill_leftovers:  # killed, and nothing tells when it has died of it
+            gone(fake)
+        else:
+            assert [is_running(pid) for pid in fake.children] == [True]
 
 
 def test_records_are_blank_when_runs_are_over() -> None:
