@@ -160,8 +160,9 @@ def test_cancel_after_the_result_line_gives_the_result(play, graces, clock):
 
 
 @pytest.mark.parametrize("way", ["cancel", "close the client", "drop"])
-def test_cancel_after_the_result_line_is_no_term(play, tmp_path, way):
+def test_cancel_after_the_result_line_is_no_term(play, graces, tmp_path, way):
     """The turn is over and the process writes the end of its transcript: it is left to that."""
+    graces(exit=60, term=60)
     killed = tmp_path / "killed"
     fake = play(on_term(touch(killed)), init(), result("1"), ready("said"), wait_for("end"))
     client = Client(cli_path=fake.path)

@@ -321,8 +321,9 @@ def test_what_is_no_timeout(wait, timeout):
         client.ask("p")
 
 
-def test_close_lets_finished_turns_end(play, tmp_path):
+def test_close_lets_finished_turns_end(play, graces, tmp_path):
     """A turn whose result is there gets the time to write its transcript, and keeps its answer."""
+    graces(exit=60, term=60)
     killed = tmp_path / "killed"
     fake = play(on_term(touch(killed)), init(), result("1"), ready("said"), wait_for("end"))
     client = Client(cli_path=fake.path)

@@ -358,8 +358,9 @@ def test_stdout_closed_behind_the_result(play, graces):
     until_gone(fake)
 
 
-def test_stdout_closed_and_the_process_ends_by_itself(play):
+def test_stdout_closed_and_the_process_ends_by_itself(play, graces):
     """Closing early is no fault."""
+    graces(exit=60)
     fake = play(init(), result("1"), close_stream("stdout"), ready("closed"), wait_for("end"), exit_with(0))
     run = Client(cli_path=fake.path).run("p")
     fake.wait("closed")

@@ -401,8 +401,9 @@ def test_events_stay_readable_after_close(play):
         run.result()
 
 
-def test_close_leaves_a_process_that_has_answered_its_time(play, tmp_path):
+def test_close_leaves_a_process_that_has_answered_its_time(play, graces, tmp_path):
     """TERM behind the result would cost the end of the transcript: `close` waits for the natural end."""
+    graces(exit=60, term=60)
     killed = tmp_path / "killed"
     fake = play(init(), on_term(touch(killed)), text("1"), result("1"), ready("answered"), wait_for("end"))
     client = Client(cli_path=fake.path)
