@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import discovery
 from ._env import NESTING
-from ._settings_file import managed_settings
+from ._settings_file import managed_settings, read_json
+from ._settings_shapes import why_dropped
 from .errors import ClaudeError, CLINotFoundError
 
 if TYPE_CHECKING:
@@ -187,10 +188,10 @@ def _version(place: Place) -> Iterator[Row]:
 
 def _settings(place: Place) -> Iterator[Row]:
     for path in place.settings_files:
-        content, trouble = _read_json(path)
+        settings, trouble = _taken(path)
         if trouble:
-            yield WARN, f"{path} {trouble}: the CLI ignores the whole file silently", "correct the file"
-        elif content is not None:
+            yield WARN, f"{path}: {trouble}", "correct the file: the CLI says nothing of what it drops"
+        elif settings is not None:
             yield OK, path, ""
 
 
@@ -228,8 +229,7 @@ def _credentials(place: Place) -> list[str]:
     sources = {name: name for name in place.environ if place.environ[name]}
     helper = ""
     for path in place.settings_files:
-        content, _ = _read_json(path)
-        settings = content if isinstance(content, dict) else {}
+        settings = _taken(path)[0] or {}
         if settings.get("apiKeyHelper"):
             helper = f"apiKeyHelper in {path}"
         variables = settings.get("env")
@@ -243,10 +243,10 @@ def _credentials(place: Place) -> list[str]:
 def _stored_login(place: Place) -> tuple[str, Row | None]:
     """The login that `claude` keeps in a file: its name, and what is wrong with it."""
     path = f"{place.config_dir}/.credentials.json"
-    content, trouble = _read_json(path)
+    content, trouble = _object(path)
     if trouble:
-        return "", (WARN, f"{path} {trouble}", "run `claude` and /login again")
-    login = content.get("claudeAiOauth") if isinstance(content, dict) else None
+        return "", (WARN, f"{path}: {trouble}", "run `claude` and /login again")
+    login = (content or {}).get("claudeAiOauth")
     if not isinstance(login, dict) or not login.get("accessToken"):
         return "", None
     name = f"the login in {path}"
@@ -258,17 +258,24 @@ def _stored_login(place: Place) -> tuple[str, Row | None]:
     return name, None
 
 
-def _read_json(path: str) -> tuple[Any, str]:
+def _taken(path: str) -> tuple[dict[str, Any] | None, str]:
+    """The settings in a file, as far as the CLI takes them; and why it does not."""
+    settings, trouble = _object(path)
+    reason = why_dropped(settings or {})
+    return (None, reason) if reason else (settings, trouble and f"{trouble}; the CLI takes nothing of it")
+
+
+def _object(path: str) -> tuple[dict[str, Any] | None, str]:
     """(content, "") or (None, what is wrong); (None, "") for a file that is not there."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file), ""
+        content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return None, ""
     except OSError as error:
-        return None, f"cannot be read ({error.strerror})"
-    except ValueError:
-        return None, "is not valid JSON"
+        return None, f"it cannot be read ({error.strerror})"
+    except (ValueError, RecursionError):
+        return None, "it is not valid JSON"
+    return (content, "") if isinstance(content, dict) else (None, "it is no JSON object")
 
 
 # --- places

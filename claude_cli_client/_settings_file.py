@@ -7,7 +7,9 @@ file: a pipe of that name would be waited for.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from typing import Any
 
@@ -22,8 +24,8 @@ def managed_settings(platform: str = sys.platform) -> str:
 
 def read_json(path: str) -> Any:
     """What is in it, {} for nothing. Raises OSError, and ValueError or RecursionError for what is no JSON."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(2, "no such file", path)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         text = file.read()
     return loads(text) if text.strip() else {}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_named_files import TAKEN
 
 from claude_cli_client import _doctor
 from claude_cli_client._doctor import FAIL, NOTE, OK, WARN, Place
@@ -213,6 +214,52 @@ def test_broken_settings_are_told(place):
     """The CLI ignores a settings file with bad JSON silently; the doctor does not."""
     settings(place, "{broken")
     assert any(status == WARN and "is not valid JSON" in text for status, text in rows(place, "settings"))
+
+
+@pytest.mark.parametrize("content", TAKEN, ids=lambda content: repr(content[:20]))
+def test_settings_that_the_cli_takes_are_in_order(place, content):
+    """What the CLI reads leniently is no trouble here either."""
+    path = Path(place.settings_files[-1])
+    path.write_bytes(content)
+    assert only(place, "settings") == (OK, f"{path} -> ")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"model": 5, "apiKeyHelper": "x"}', "model must be a text"),
+        ('{"x": NaN, "apiKeyHelper": "x"}', "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[1]", "no JSON object"),
+    ],
+)
+def test_settings_that_the_cli_drops_are_told(place, content, why):
+    """Also where only the shape is wrong; and what such a file names is no credential."""
+    del place.environ["ANTHROPIC_API_KEY"]
+    settings(place, content)
+    status, text = only(place, "settings")
+    assert status == WARN
+    assert why in text
+    assert [status for status, _ in rows(place, "login")] == [FAIL]
+
+
+def test_settings_and_credentials_in_a_pipe(place):
+    """Nobody may ever write into it: it is told, and not waited for."""
+    for name in ("settings.json", ".credentials.json"):
+        path = Path(place.config_dir, name)
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path)
+    assert ["not a regular file" in text for _, text in rows(place, "settings")] == [True]
+    assert [status for status, text in rows(place, "login") if "not a regular file" in text] == [WARN]
+
+
+def test_a_stored_login_with_a_mark_in_front(place):
+    """The credentials file is read as leniently as settings."""
+    del place.environ["ANTHROPIC_API_KEY"]
+    credentials(place, refreshToken=SECRET)
+    path = Path(place.config_dir, ".credentials.json")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert only(place, "login")[0] == OK
 
 
 @pytest.mark.parametrize("content", ["[]", "1", '{"env": 3}', '{"env": {"ANTHROPIC_API_KEY": 1}}'])
