@@ -17,6 +17,7 @@ from ._chain import before_of, conversation, in_order, kept_by, links_of, noted
 from ._checks import is_uuid
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
+from ._store_calls import copies
 from ._summary import says
 from ._transcript_file import TranscriptFile, subagents_of
 from ._transcript_key import key_below
@@ -85,7 +86,7 @@ def adopt(store: SessionStore, transcripts: Iterable[Transcript], is_over: Calla
             if is_over():
                 return
             try:
-                store.append(key, entries)
+                store.append(key, copies(entries))
                 break
             except Exception:
                 if pause is None:

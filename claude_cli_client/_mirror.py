@@ -37,7 +37,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup
-from ._store_calls import words_of
+from ._store_calls import copies, words_of
 from ._sync import WakeUp
 from .events import MIRROR_ERROR, Event, make
 from .store import SessionKey, SessionStore, must_be_store, optional
@@ -334,7 +334,7 @@ class Mirror:
         for pause in (*PAUSES, None):
             batch.began = began = monotonic()
             try:
-                self._store.append(batch.key, list(batch.entries))  # a copy: it may be changed
+                self._store.append(batch.key, copies(batch.entries))
                 return None
             except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
                 fault = _fault(error)

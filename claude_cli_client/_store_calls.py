@@ -37,6 +37,11 @@ def ask(store: Any, name: str, key: Sequence[str | None], *arguments: Any, read:
         raise StoreError(message, key=tuple(key)) from error
 
 
+def copies(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What one call of `append` is given: it may empty the list, or put its own id into each, as drivers do."""
+    return [dict(entry) for entry in entries]
+
+
 def words_of(error: BaseException) -> str:
     """What a store's exception says. It is somebody else's code, and may be broken, too."""
     try:

@@ -84,6 +84,17 @@ class Broken(Recorder):
         super().append(key, entries)
 
 
+class Greedy(Broken):
+    """Changes what it is given, before it does anything else: the dicts, as drivers do, and the list."""
+
+    def append(self, key, entries):
+        taken = [dict(entry) for entry in entries]
+        for entry in entries:
+            entry["_id"] = object()
+        entries.clear()
+        super().append(key, taken)
+
+
 class Blocked:
     """Waits in its first calls until the test is over. `entered` says that one is there."""
 

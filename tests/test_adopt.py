@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirror_stores import Broken, Recorder, fail
+from mirror_stores import Broken, Greedy, Recorder, fail
 
 from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages, get_session
 from claude_cli_client._adopt import completed, has_gap
@@ -457,6 +457,21 @@ def test_a_store_that_breaks_once(resume, local, key, monkeypatch):
     store = Broken(fail(OSError("no"), times=2))
     resume(store)
     assert stored(store, key) == [1]
+
+
+@pytest.mark.parametrize("there", [[], [1]], ids=["nothing", "the beginning"])
+def test_a_store_that_changes_what_it_is_given(resume, local, key, monkeypatch, there):
+    """Each try has copies of its own, and so has the CLI."""
+    monkeypatch.setattr(_adopt, "PAUSES", (0.0, 0.0))
+    local(said(1), said(2), said(3))
+    store = Greedy(lambda number: None)
+    if there:
+        store.put(key, *map(said, there))
+    store.what = fail(OSError("no"), times=store.calls + 1)
+    _, _, numbers = resume(store)
+    assert stored(store, key) == [1, 2, 3]
+    assert not any("_id" in entry for entry in store.entries(key))
+    assert numbers == ([1, 2, 3] if there else [])  # else it has its own file
 
 
 def test_a_store_that_does_not_take_it(resume, local, monkeypatch):

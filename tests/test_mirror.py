@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hosts import Host
-from mirror_stores import MAIN, PROJECT, Blocked, Broken, Recorder, entry, fail, lines, mirror
+from mirror_stores import MAIN, PROJECT, Blocked, Broken, Greedy, Recorder, entry, fail, lines, mirror
 from waiting import DEADLINE, Background, until, until_gone
 
 from claude_cli_client import (
@@ -187,18 +187,12 @@ def test_no_thread_without_frames(play, config, clock):
 
 
 def test_a_store_may_change_what_it_gets(play, config, impatient):
-    """Each try has a list of its own."""
-
-    class Greedy(Broken):
-        def append(self, key, entries):
-            seen.append(len(entries))
-            entries.clear()
-            super().append(key, entries)
-
-    seen = []
+    """Each try has copies of its own."""
+    store = Greedy(fail(OSError("no"), 1))
     fake = play(init(), mirror(config, 1, 2), result("x"))
-    Client(cli_path=fake.path, store=Greedy(fail(OSError("no"), 1)), config_dir=config).ask("p")
-    assert seen == [2, 2]
+    Client(cli_path=fake.path, store=store, config_dir=config).ask("p")
+    assert store.calls == 2
+    assert store.entries() == [entry(1), entry(2)]
 
 
 def test_an_empty_frame(play, config):
