@@ -89,7 +89,7 @@ class Conversation:
 
     def to_dict(self) -> dict[str, str | None]:
         """What is needed to go on, as JSON: `{"session_id": ..., "cwd": ...}`. Any time, also during a turn."""
-        return {"session_id": self.session_id or None, "cwd": self.cwd}
+        return {"session_id": self.session_id or None, "cwd": self.cwd or None}
 
     # --- turns
 
@@ -133,7 +133,8 @@ class Conversation:
         self._demand_that_it_is_kept(options)
         if self._kept_cwd and options.get("cwd") is None and not os.path.isdir(self._kept_cwd):
             raise ValueError(f"no directory here, from what was kept: {self._kept_cwd!r}; give cwd= to go on elsewhere")
-        self._options = {**self._options, "cwd": self.cwd}  # from now on, wherever the program goes
+        if cwd := self.cwd:
+            self._options = {**self._options, "cwd": cwd}  # from now on, wherever the program goes
         run = self._client.run(prompt, **cast("Any", {**self._turn_options(), **options}))
         self._last = run._channel
         return run
@@ -176,9 +177,12 @@ class Conversation:
 
     @property
     def cwd(self) -> str:
-        """The folder of its turns."""
-        cwd = self._options.get("cwd") or self._client._defaults.get("cwd")
-        return os.path.abspath(os.fsdecode(cwd)) if cwd else os.getcwd()
+        """The folder of its turns; "" where that is the working directory, and this is gone."""
+        cwd = self._options.get("cwd") or self._client._defaults.get("cwd") or ""
+        try:
+            return os.path.abspath(os.path.expanduser(os.fsdecode(cwd)))
+        except OSError:  # a deploy that replaced the folder we run in; a turn says what it needs
+            return ""
 
     def _settle(self) -> None:
         """Keep what the last turn has brought. Raises `ConcurrencyError` if it is still on."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import os
 import pickle
 import sys
 
@@ -299,6 +301,45 @@ def test_the_folder_is_remembered(play, tmp_path, monkeypatch):
     conversation.ask("two")
     assert {call.cwd for call in fake.calls} == {str(tmp_path / "a")}
     assert conversation.to_dict()["cwd"] == str(tmp_path / "a")
+
+
+@contextlib.contextmanager
+def nowhere(tmp_path):
+    """In a working directory that has been removed."""
+    gone, here = tmp_path / "gone", os.getcwd()
+    gone.mkdir()
+    os.chdir(gone)
+    try:
+        gone.rmdir()
+        yield
+    finally:
+        os.chdir(here)
+
+
+def test_a_working_directory_that_is_gone(play, tmp_path):
+    """A deploy that replaced it: turns run as those of a client do, and what is known can be asked."""
+    conversation = chat(play(*ANSWER))
+    with nowhere(tmp_path):
+        assert [conversation.ask(word).result for word in ("one", "two")] == ["yes", "yes"]
+        assert conversation.to_dict() == {"session_id": SESSION_ID, "cwd": None}
+        assert repr(conversation) == f"<Conversation session_id={SESSION_ID!r} cwd=''>"
+
+
+def test_a_folder_below_a_working_directory_that_is_gone(play, tmp_path):
+    """A relative one is not there: told as by a client, and what is known can be asked."""
+    conversation = chat(play(*ANSWER), cwd="below")
+    with nowhere(tmp_path):
+        with pytest.raises(ValueError, match="cwd must be an existing directory"):
+            conversation.ask("one")
+        assert conversation.to_dict() == {"session_id": None, "cwd": None}
+
+
+def test_a_folder_below_the_home_directory(play, tmp_path, monkeypatch):
+    """`~` is the home directory, as in a client's turn."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    conversation = chat(play(*ANSWER), cwd="~")
+    conversation.ask("one")
+    assert conversation.to_dict()["cwd"] == str(tmp_path)
 
 
 def test_a_store(play, tmp_path):
