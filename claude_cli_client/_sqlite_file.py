@@ -114,6 +114,7 @@ class Database:
 
     def rest(self) -> None:
         """Close the connection until the next transaction."""
+        _fork.check()
         with _using:
             self.disconnect()
 

@@ -101,6 +101,7 @@ class Conversation:
         `restart_stale` it waits for the first event (within the limits of the turn), to see whether
         the session exists.
         """
+        _fork.check()
         if self._era is not _fork.era:
             self._leave_parents_turn()
         me = object()
@@ -169,6 +170,7 @@ class Conversation:
     @property
     def session_id(self) -> str:
         """The session's id, "" before there is one. During a turn it is the turn's, as soon as the CLI says it."""
+        _fork.check()
         channel = self._last
         if channel is None:
             return self._session_id

@@ -55,6 +55,7 @@ class Run(Iterator[Event]):
         Raises `ConcurrencyError` when another thread consumes, or in a forked child. Ctrl-C starts
         the run's end and comes out at once.
         """
+        # What lies ready does no harm, and is given without `_fork.check()`: that would be the most of the cost.
         if self._era is _fork.era:
             for event in self._batch:
                 return event
@@ -185,6 +186,7 @@ class Run(Iterator[Event]):
         The events that have come stay readable; the terminal event follows when the processes are
         gone (subtype `cancelled`, unless the answer was there already).
         """
+        _fork.check()
         self._channel.cancel()
 
     def close(self) -> None:
@@ -248,6 +250,7 @@ class Run(Iterator[Event]):
     @property
     def done(self) -> bool:
         """Whether the run is over: nothing of it is left, and its events are all there to read."""
+        _fork.check()
         return self._channel.has_ended
 
     @property

@@ -227,6 +227,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Whether its process has ended."""
+        _fork.check()
         return self._channel.has_ended
 
     def _refuse_if_forked(self) -> None:
@@ -282,6 +283,7 @@ class SessionEvents(Iterator[Event]):
         return self
 
     def __next__(self) -> Event:
+        _fork.check()
         while not self._over:
             for event in self._batch:
                 return event

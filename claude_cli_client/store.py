@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
+from . import _fork
 from ._callables import fits, function
 from ._checks import repaired
 from ._fork_lock import fork_lock
@@ -238,6 +239,7 @@ class MemoryStore:
         key = checked(key)
         rows = [(identity(entry), encoded(entry)) for entry in entries]
         copies = [json.loads(text) for _, text in rows]
+        _fork.check()
         with _changing:
             transcript = self._transcripts.get(key) or _Transcript()
             known: set[str] = set()
@@ -258,6 +260,7 @@ class MemoryStore:
 
     def load(self, key: SessionKey) -> list[dict[str, Any]] | None:
         """New objects; None if there is no such transcript."""
+        _fork.check()
         with _changing:
             found = self._transcripts.get(checked(key))
             texts = None if found is None else list(found.entries)
@@ -284,6 +287,7 @@ class MemoryStore:
 
     def list_subkeys(self, project_key: str, session_id: str) -> list[str]:
         """What its subagents wrote, in the order of their first entries."""
+        _fork.check()
         with _changing:
             keys = list(self._transcripts)
         return [key.subpath for key in keys if key[:2] == (project_key, session_id) and key.subpath is not None]
@@ -291,6 +295,7 @@ class MemoryStore:
     def delete(self, key: SessionKey) -> None:
         """Remove a transcript; with a main key also all of its subpaths."""
         key = checked(key)
+        _fork.check()
         with _changing:
             for other in list(self._transcripts):
                 if other == key or (key.subpath is None and other[:2] == key[:2]):
@@ -298,6 +303,7 @@ class MemoryStore:
 
     def _main(self, project_key: str | None) -> list[tuple[SessionKey, _Transcript]]:
         """Main transcripts, each as it is at this moment."""
+        _fork.check()
         with _changing:
             found = [
                 (key, _Transcript(mtime=one.mtime, summary=one.summary))

@@ -12,7 +12,20 @@ import pytest
 from hosts import GONE, ROOT, Host, dead, gone, guard_of, guards_of
 from waiting import is_running, until
 
-from claude_cli_client.testing import FakeCLI, hang, init, ready, repeat, result, text, wait_for
+from claude_cli_client import Client, Conversation, MemoryStore, Run, Session, SQLiteStore
+from claude_cli_client.session import SessionEvents
+from claude_cli_client.testing import (
+    FakeCLI,
+    expect_initialize,
+    hang,
+    init,
+    read_stdin,
+    ready,
+    repeat,
+    result,
+    text,
+    wait_for,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -506,6 +519,141 @@ os._exit(0)
     ):
         assert host.lines(20) == ["free 11"], host.complaints()
         assert host.end() == 0
+
+
+# What can be called, `it` being the object. All of it must notice a fork that Python did not make, or a child
+# waits for threads and locks that are not there, or touches what is its parent's.
+NOTICING: dict[type, dict[str, str]] = {
+    Client: {
+        "ask": "it.ask('x')",
+        "run": "it.run('x')",
+        "map": "next(it.map(['x']))",
+        "session": "it.session()",
+        "probe": "it.probe()",
+        "check_ready": "it.check_ready()",
+        "is_ready": "it.is_ready()",
+        "totals": "it.totals",
+        "close": "it.close()",
+        "__exit__": "it.__exit__()",
+    },
+    Run: {
+        "__next__": "next(it)",
+        "next_event": "it.next_event(60)",
+        "result": "it.result()",
+        "iter_text": "next(it.iter_text())",
+        "cancel": "it.cancel()",
+        "close": "it.close()",
+        "__exit__": "it.__exit__(None, None, None)",
+        "done": "it.done",
+    },
+    Session: {
+        "run": "it.run('x')",
+        "ask": "it.ask('x')",
+        "map": "next(it.map(['x']))",
+        "events": "it.events()",
+        "request": "it.request('x')",
+        "interrupt": "it.interrupt()",
+        "set_model": "it.set_model('x')",
+        "set_permission_mode": "it.set_permission_mode('plan')",
+        "mcp_status": "it.mcp_status()",
+        "context_usage": "it.context_usage()",
+        "rewind_files": "it.rewind_files('x')",
+        "stop_task": "it.stop_task('x')",
+        "close": "it.close()",
+        "__exit__": "it.__exit__()",
+        "closed": "it.closed",
+    },
+    SessionEvents: {"__next__": "next(it)"},
+    Conversation: {
+        "run": "it.run('x')",
+        "ask": "it.ask('x')",
+        "session_id": "it.session_id",
+        "to_dict": "it.to_dict()",
+    },
+    MemoryStore: {
+        "append": "it.append(KEY, [{'type': 'x'}])",
+        "load": "it.load(KEY)",
+        "list_sessions": "it.list_sessions()",
+        "list_summaries": "it.list_summaries()",
+        "list_subkeys": "it.list_subkeys(*KEY[:2])",
+        "delete": "it.delete(KEY)",
+    },
+}
+NOTICING[SQLiteStore] = {**NOTICING[MemoryStore], "close": "it.close()", "__exit__": "it.__exit__()"}
+# These tell what was copied with the memory, or begin something that notices it.
+HARMLESS: dict[type, str] = {
+    Client: "with_options conversation list_settings __enter__",
+    Run: "__iter__ __enter__ error session_id prompt_uuid model pid exit_code stderr idle_seconds",
+    Session: "__enter__ session_id pid",
+    SessionEvents: "__iter__ close",
+    Conversation: "from_dict cwd",
+    MemoryStore: "",
+    SQLiteStore: "__enter__ path",
+}
+
+
+@pytest.mark.parametrize("owner", NOTICING, ids=lambda owner: owner.__name__)
+def test_all_that_is_public_is_known_here(owner: type) -> None:
+    """A new entry must be put into one of the two tables."""
+    special = {"__next__", "__iter__", "__enter__", "__exit__"}
+    public = {name for name in dir(owner) if name in special or not name.startswith("_")}
+    assert public == NOTICING[owner].keys() | set(HARMLESS[owner].split())
+
+
+def test_every_entry_notices_a_fork_that_python_did_not_make(tmp_path: Path) -> None:
+    """With the locks held by threads that the child has not; and the parent's turns go on."""
+    turns = [[init(), ready("up"), wait_for("go"), result("x")]] * 2
+    calls = {owner.__name__: [*table.values()] for owner, table in NOTICING.items()}
+    with FakeCLI(scripts=[*turns, [expect_initialize(), ready("up"), read_stdin()]]) as fake:
+        forks(
+            f"""
+            import ctypes
+            from claude_cli_client import MemoryStore, SessionKey, SQLiteStore, _sqlite_file, store
+            KEY = SessionKey("-p", "00000000-0000-4000-8000-000000000001")
+            run, talk = client.run("x"), client.conversation()
+            turn, session = talk.run("x"), client.session()
+            for one in (run, turn):
+                next(one)
+            nowhere, database = Client(cli_path="/not/here"), SQLiteStore({str(tmp_path / "db")!r})
+            objects = dict(
+                Client=nowhere, Run=run, Session=session, SessionEvents=session.events(), Conversation=talk,
+                MemoryStore=MemoryStore(), SQLiteStore=database,
+            )
+            libc = ctypes.PyDLL(None)
+
+            def noticed(it, call):
+                pid = libc.fork()
+                if pid:
+                    return os.waitpid(pid, 0)[1] == 0
+                signal.alarm(20)      # ends a child that hangs
+                try:
+                    eval(call, {{"it": it, "KEY": KEY}})
+                except Exception:
+                    pass
+                finally:
+                    os._exit(_fork._pid != os.getpid())
+
+            held, release = threading.Event(), threading.Event()
+            def hold():
+                with store._changing, _sqlite_file._using, nowhere._pool._lock, client._pool._lock:
+                    held.set()
+                    release.wait()
+            holder = thread(hold)
+            held.wait()
+            missed = [
+                (name, call)
+                for name, calls in {calls!r}.items() for call in calls if not noticed(objects[name], call)
+            ]
+            release.set()
+            holder.join()
+            open(os.path.dirname(os.environ["FAKE_CLI"]) + "/released/go", "w").close()
+            say(missed, run.result().result, turn.result().result, session.closed)
+            session.close()
+            """,
+            fake,
+            ["[] x x False"],
+            timeout=60,
+        )
 
 
 # --- multiprocessing ------------------------------------------------------------------------------
