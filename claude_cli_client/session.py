@@ -26,9 +26,6 @@ from .run import Run, answer_of
 if TYPE_CHECKING:
     from ._pool import Pool
 
-# From the end of the input to the end of the ladder, for those who wait.
-_CLOSE_BOUND = 8.0
-
 
 class Session:
     """One `claude` process and many turns. Made by `Client.session`; a context manager.
@@ -196,7 +193,7 @@ class Session:
         self._closed = True
         if not self._channel.has_ended:
             self._channel.ask_to_close(grace)
-            self._channel.wait(grace + _CLOSE_BOUND)
+            self._channel.wait(grace + self._channel.end_bound)
 
     def __enter__(self) -> Session:
         return self

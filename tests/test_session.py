@@ -33,6 +33,8 @@ from claude_cli_client import (
     _turn,
 )
 from claude_cli_client import session as session_module
+from claude_cli_client._channel import Channel
+from claude_cli_client._session_reader import SessionChannel
 from claude_cli_client._sync import Latch
 from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
@@ -810,6 +812,16 @@ def test_close_of_a_cli_that_stays(live, graces):
     session.close(grace=0.1)
     assert session.closed
     assert not fake.alive()
+
+
+def test_close_waits_for_the_longest_end(live, monkeypatch):
+    """Ladder, store and sinks one after the other, and what a loaded machine adds: all that a run's end may take."""
+    bounds = []
+    wait = SessionChannel.wait
+    monkeypatch.setattr(SessionChannel, "wait", lambda channel, bound: bounds.append(bound) or wait(channel, bound))
+    _, session = live(read_stdin())
+    session.close(grace=4.0)
+    assert max(bounds) == 4.0 + Channel.end_bound
 
 
 def test_the_shorter_grace_of_two_closes(live, graces):
