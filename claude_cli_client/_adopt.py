@@ -46,7 +46,7 @@ def _ids(entries: Entries) -> set[str]:
 
 def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
     """The id of a session of this disk: the one with this id or title, with None the latest of `cwd`."""
-    if wanted is not None and is_uuid(wanted):
+    if is_uuid(wanted):
         return wanted
     infos = OnDisk(cwd, config).infos(False)  # the CLI looks into no other worktree
     if wanted is None:

@@ -2,7 +2,7 @@
 
 The CLI starts its tools in sessions of their own, so a signal to its group does not reach them.
 Two ways lead to them: the parent links, while the CLI lives (`descendants`), and the marker that
-every process of a run inherits in its environment (`marked`), however often it forked and
+every process of a run inherits in its environment (`_look_for`), however often it forked and
 whatever session it made. A number is signalled only through a pidfd that was opened before the
 process was recognised, or, where there is none, right after its start time was compared: a recycled
 number is somebody else.
@@ -104,14 +104,14 @@ def _started_at(pid: int, started: str) -> bool:
     return start_time(pid) == started
 
 
-def sweep(run_id: str) -> int:
-    """SIGKILL everything that carries this run's marker; how many were found.
+def sweep(run_id: str) -> None:
+    """SIGKILL everything that carries this run's marker.
 
     It ends when two passes in a row have found nothing and could read everything: what was killed
     may have forked behind the first, and a process in the middle of `exec` shows no environment.
     """
     if not has_proc():
-        return 0
+        return
     until = time.monotonic() + _SWEEP_BOUND
     killed: set[int] = set()
     clean = 0
@@ -127,16 +127,10 @@ def sweep(run_id: str) -> int:
         if unclear:
             time.sleep(0.001)  # an exec takes as long
     _known_silent.update(unclear)  # not in an exec: it has cleared its environment
-    return len(killed)
-
-
-def marked(run_id: str) -> list[int]:
-    """The processes whose environment names this run. Zombies have none, so they do not count."""
-    return _look_for(run_id)[0]
 
 
 def _look_for(run_id: str) -> tuple[list[int], list[int]]:
-    """The processes that carry the marker, and those that cannot tell just now."""
+    """The processes that carry the marker, and those that cannot tell just now. Zombies do not count."""
     own = os.getpid()
     needle = run_id.encode()
     found, silent = [], []

@@ -11,14 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ._checks import copied, is_list, is_path
 
 Json = dict[str, Any]
-
-Behavior = Literal["allow", "deny", "ask"]
-Destination = Literal["session", "localSettings", "projectSettings", "userSettings", "cliArg"]
 
 BEHAVIORS: Final = ("allow", "deny", "ask")
 DESTINATIONS: Final = ("session", "localSettings", "projectSettings", "userSettings", "cliArg")

@@ -73,11 +73,6 @@ class Protocol:
         self._ours: dict[str, str] = {}  # open questions of ours: id -> subtype
         self._theirs: dict[Id, str] = {}
 
-    @property
-    def open_questions(self) -> dict[str, str]:
-        """Ours that nobody has answered: id -> subtype. At the end of the stream nobody will."""
-        return dict(self._ours)
-
     # --- what we say
 
     def request(self, subtype: str, fields: Json) -> tuple[str, bytes]:

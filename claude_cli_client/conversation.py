@@ -244,7 +244,7 @@ def _is_stale(run: Run) -> bool:
         return False  # of a session that exists: it has not what resume_session_at names
     restore = run._channel.launch.restore
     is_sure = restore is None or restore.is_sure
-    return first.is_terminal and is_sure and isinstance(run.error(), StaleSessionError)
+    return is_sure and isinstance(run.error(), StaleSessionError)
 
 
 def _is_kept(channel: Channel | Turn) -> bool:

@@ -197,7 +197,7 @@ def test_a_late_answer_is_dropped(wire):
     cli.answers("client-2", late=False)
     assert asking.result() == {"late": False}
     assert not cli.duplex._waiters
-    assert not cli.duplex._protocol.open_questions
+    assert not cli.duplex._protocol._ours
 
 
 def test_what_is_no_json_is_the_callers_fault(wire):
@@ -206,7 +206,7 @@ def test_what_is_no_json_is_the_callers_fault(wire):
     for wrong in (float("nan"), object(), {(1, 2): 3}):
         with pytest.raises((ValueError, TypeError)):
             cli.duplex.request("x", {"field": wrong}, DEADLINE)
-    assert not cli.duplex._protocol.open_questions
+    assert not cli.duplex._protocol._ours
     cli.duplex.say(b'{"next":1}\n')
     assert cli.read() == {"next": 1}
 

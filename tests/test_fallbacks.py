@@ -365,13 +365,13 @@ def test_the_marker_is_a_list_of_runs(play: Callable[..., FakeCLI], monkeypatch:
         fake.wait("up")
         inner = run._channel.launch.run_id
         assert fake.calls[0].env[MARKER] == f"{outer}:{inner}"
-        until(lambda: of_outer_alone.pid in _cleanup.marked(outer))
-        assert sorted(_cleanup.marked(inner)) == sorted(fake.alive())
-        assert sorted(_cleanup.marked(outer)) == sorted([*fake.alive(), of_outer_alone.pid])
-        assert _cleanup.sweep(inner) >= 2
+        until(lambda: of_outer_alone.pid in _cleanup._look_for(outer)[0])
+        assert sorted(_cleanup._look_for(inner)[0]) == sorted(fake.alive())
+        assert sorted(_cleanup._look_for(outer)[0]) == sorted([*fake.alive(), of_outer_alone.pid])
+        _cleanup.sweep(inner)
         gone(fake)
         assert of_outer_alone.poll() is None
-        assert _cleanup.sweep(outer) >= 1
+        _cleanup.sweep(outer)
         assert of_outer_alone.wait(GONE) == -signal.SIGKILL
 
 

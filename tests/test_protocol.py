@@ -62,15 +62,6 @@ def test_ids_are_unique():
     assert len({protocol.request("x", {})[0] for _ in range(100)}) == 100
 
 
-def test_what_is_open_at_the_end():
-    """The questions that nobody answered are known, so that everybody who waits can be told."""
-    protocol = Protocol()
-    first, _ = protocol.request("a", {})
-    second, _ = protocol.request("b", {})
-    protocol.receive({"type": "control_response", "response": {"subtype": "success", "request_id": first}})
-    assert protocol.open_questions == {second: "b"}
-
-
 def test_a_question_that_was_given_up():
     """Its late answer is dropped, and giving up twice says nothing twice."""
     protocol = Protocol()
@@ -176,4 +167,4 @@ def test_a_question_that_cannot_be_written_is_not_open():
     protocol = Protocol()
     with pytest.raises(ValueError, match="JSON"):
         protocol.request("x", {"field": float("nan")})
-    assert protocol.open_questions == {}
+    assert not protocol._ours
