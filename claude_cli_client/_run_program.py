@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from . import events as e
 from ._progress import INTERVAL, Progress
 from .errors import ClaudeError
+from .run import Pieces
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -235,7 +236,7 @@ class Answer(_Output):
         super().__init__(stream)
         self._only_structured = only_structured
         self._message_id = ""
-        self._streamed = ""  # of the block that is being streamed
+        self._pieces = Pieces()
         self._wrote = False
         self._last: Event | None = None
 
@@ -247,17 +248,18 @@ class Answer(_Output):
         """Write what belongs to the answer."""
         if event.is_terminal:
             self._last = event
-        elif self._only_structured or event.parent_tool_use_id:
+        if event.is_terminal or self._only_structured or event.parent_tool_use_id:
             return
-        elif event.type == e.TEXT_DELTA:
-            self._piece(event.message_id, event.text)
-            self._streamed += event.text
-        elif event.type == e.TEXT:
-            self._block(event)
+        was_streaming, piece = self._pieces.is_streaming, self._pieces.of(event)
+        if event.type in (e.TEXT, e.TEXT_DELTA):
+            if event.message_id != self._message_id or not (event.message_id or was_streaming):
+                self._end_line()
+                self._message_id = event.message_id
+            self._write(piece)
+            self._wrote = self._wrote or bool(piece)
         elif event.type == e.TOOL_USE:
             self._end_line()
-        elif event.type == e.RETRACTED and self._streamed:
-            self._streamed = ""
+        elif event.type == e.RETRACTED and was_streaming:
             self._end_line()
             _say("claude_cli_client: the connection broke; the last lines are void")
 
@@ -271,20 +273,6 @@ class Answer(_Output):
             elif not self._wrote:  # slash commands answer in the result alone
                 self._write(last.result)
         self._end_line()
-
-    def _block(self, event: Event) -> None:
-        streamed, self._streamed = self._streamed, ""
-        if not streamed or event.message_id != self._message_id:
-            self._piece(event.message_id, event.text)
-        elif event.text.startswith(streamed):
-            self._piece(event.message_id, event.text[len(streamed) :])
-
-    def _piece(self, message_id: str, text: str) -> None:
-        if message_id != self._message_id or not (message_id or self._streamed):
-            self._end_line()
-            self._message_id = message_id
-        self._write(text)
-        self._wrote = self._wrote or bool(text)
 
 
 class Lines(_Output):

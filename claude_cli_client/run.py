@@ -297,40 +297,52 @@ def answer_of(run: Run) -> Event:
     return answer
 
 
-class TextIterator(Iterator[str]):
-    """Pieces of the answer's text. `close()` ends the run, as closing a generator would."""
+class Pieces:
+    """Tells what of the main turn's text each event adds: a block comes whole behind its deltas."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._message_id = ""
         self._streamed: list[str] = []  # of that message's block whose deltas are coming
 
-    def __iter__(self) -> TextIterator:
-        return self
+    @property
+    def is_streaming(self) -> bool:
+        """Whether deltas have come whose block has not."""
+        return bool(self._streamed)
 
-    def __next__(self) -> str:
-        for event in self._run:
-            if event.parent_tool_use_id:
-                continue
-            piece = self._piece(event)
-            if piece:
-                return piece
-        raise StopIteration
-
-    def _piece(self, event: Event) -> str:
+    def of(self, event: Event) -> str:
+        """What is new in it, "" where nothing is."""
+        if event.parent_tool_use_id:
+            return ""
         if event.type == "text_delta":
             if event.message_id != self._message_id:
                 self._message_id, self._streamed = event.message_id, []
             self._streamed.append(event.text)
             return event.text
-        if event.type == "text":
-            # The whole block comes behind its deltas; of a stream that broke off it has the rest.
+        if event.type == "text":  # of a stream that broke off it has the rest
             streamed = "".join(self._streamed) if event.message_id == self._message_id else ""
             self._streamed = []
             return event.text[len(streamed) :] if event.text.startswith(streamed) else ""
         if event.type == "retracted":
             self._streamed = []
         return ""
+
+
+class TextIterator(Iterator[str]):
+    """Pieces of the answer's text. `close()` ends the run, as closing a generator would."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._pieces = Pieces()
+
+    def __iter__(self) -> TextIterator:
+        return self
+
+    def __next__(self) -> str:
+        for event in self._run:
+            piece = self._pieces.of(event)
+            if piece:
+                return piece
+        raise StopIteration
 
     def close(self) -> None:
         """End the run and wait for it, bounded; see `Run.close`."""

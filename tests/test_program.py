@@ -127,6 +127,21 @@ def test_what_did_not_come_as_deltas_is_added(run):
         assert run(fake, "Hi")[1] == "One two.\n"
 
 
+def test_what_is_added_behind_a_message_that_broke_off(run):
+    """What was streamed of one message is no part of the next one, whose rest is added all the same."""
+    a, b = {"message_id": "a"}, {"message_id": "b"}
+    with FakeCLI([init(), delta("half of A", **a), delta("One ", **b), text("One two.", **b), result("x")]) as fake:
+        assert run(fake, "Hi")[1] == "half of A\nOne two.\n"
+
+
+def test_blocks_of_messages_without_an_id(run):
+    """Each is on a line of its own, however it came."""
+    nobody = {"message_id": ""}
+    script = [init(), delta("On", **nobody), delta("e", **nobody), text("One.", **nobody), text("Two.", **nobody)]
+    with FakeCLI([*script, result("x")]) as fake:
+        assert run(fake, "Hi")[1] == "One.\nTwo.\n"
+
+
 def test_messages_begin_on_lines_of_their_own(run):
     """Text before and after a tool call does not run together."""
     script = [
