@@ -18,7 +18,7 @@ from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
 from ._sync import Deadline, take
-from .discovery import start_error
+from .client import _started
 from .errors import ControlError, StartError, TurnError
 from .session import Session
 
@@ -53,22 +53,15 @@ def open_session(
         slot.session = channel
         pool.began(channel)
         waiter = launch.duplex.ask("initialize", initialize)
-        try:
-            channel.start()
-        except (OSError, RuntimeError, ImportError) as error:
-            raise start_error(launch.cli_path, error) from error
+        _started(channel, launch)
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
         _await(channel, waiter, setting(options, "start_timeout"))
         return session
     except BaseException as error:
-        if channel is None:
-            pool.give_back(slot)
-        elif not channel.begun:
-            pool.ended(channel, slot, None)
-        else:
-            channel.cancel()
-            if not isinstance(error, KeyboardInterrupt):  # out at once: the exit hook waits for its end
-                channel.wait(_END)
+        pool.start_failed(slot, channel)
+        # After Ctrl-C out at once: the exit hook waits for its end.
+        if channel is not None and channel.begun and not isinstance(error, KeyboardInterrupt):
+            channel.wait(_END)
         raise
 
 

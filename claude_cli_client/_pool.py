@@ -152,6 +152,15 @@ class Pool:
             self._refuse_if_closed()
             self._running.add(channel)
 
+    def start_failed(self, slot: Slot, channel: Channel | None) -> None:
+        """Give back, in reverse order, what was taken for a run or session: by the reader, once there is one."""
+        if channel is None:
+            self.give_back(slot)
+        elif not channel.begun:
+            self.ended(channel, slot, None)
+        else:
+            channel.cancel()
+
     def ended(self, channel: Channel, slot: Slot, terminal: Event | None) -> None:
         """A run is over (None: it never started). On its reader's thread, once."""
         try:

@@ -390,12 +390,7 @@ class Client:
             _started(channel, launch)
             return Run(channel)
         except BaseException:
-            if channel is None:
-                pool.give_back(slot)
-            elif not channel.begun:
-                pool.ended(channel, slot, None)
-            else:
-                channel.cancel()
+            pool.start_failed(slot, channel)
             raise
 
 
