@@ -290,16 +290,20 @@ _PYTHON_ONLY: Final = re.compile(r"\(\?(?![:=!]|<[=!A-Za-z]|[ims]*(?:-[ims]+)?:)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_|, -]*")
 
 
+def plain_names(matcher: str) -> list[str]:
+    """The names that a matcher is made of; [] for a regular expression."""
+    return [name.strip() for name in re.split("[|,]", matcher)] if _PLAIN.fullmatch(matcher) else []
+
+
 def check_matcher(event: str, matcher: str) -> None:
     """ValueError for a matcher that the CLI would ignore, or that could never match."""
     if not HOOK_EVENTS[event]:
         raise ValueError(f"{event} has no matcher: the CLI would ignore {matcher!r} and call the hook always")
     if matcher in ("", "*") or event == "FileChanged":
         return
-    if _PLAIN.fullmatch(matcher):
-        if event in TOOL_EVENTS:
-            for name in re.split("[|,]", matcher):
-                _check_tool(name.strip())
+    if names := plain_names(matcher):
+        for name in names if event in TOOL_EVENTS else ():
+            _check_tool(name)
         return
     if event in TOOL_EVENTS:
         _check_no_rule(matcher)

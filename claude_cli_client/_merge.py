@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ._argv import OPTIONS
 from ._checks import copied, is_path, split_rules
-from ._objects import is_json_text
+from ._objects import is_json_text, is_tool_server
 from .options import ACCEPT_EDITS, DEFAULTS, MARKER
 
 # What other clients, the CLI's flags and common sense call it -> the name here.
@@ -275,6 +275,16 @@ def check(options: Mapping[str, Any]) -> None:
         if value is not None:
             OPTIONS[name].check(name, value)
     refuse_conflicts(options)
+    if _has_tools(options):
+        from ._tool_names import guards_nothing
+
+        if fault := guards_nothing(options):
+            raise ValueError(fault)
+
+
+def _has_tools(options: Mapping[str, Any]) -> bool:
+    servers = options.get("mcp_servers")
+    return isinstance(servers, Mapping) and any(map(is_tool_server, servers.values()))
 
 
 def refuse_conflicts(options: Mapping[str, Any]) -> None:
@@ -304,15 +314,13 @@ _ALL: Final = frozenset({"*", "*(*)"})
 def misnamed(options: Mapping[str, Any]) -> str:
     """A rule that does nothing: what to write; else "".
 
-    One of `allowed_tools` that means a tool of ours and has only half of its name, or one of `unattended` that
-    is meant to limit edits where all of `cwd` may be edited.
+    One that means a tool of ours by a wrong name, or one of `unattended` that is meant to limit edits where all of
+    `cwd` may be edited.
     """
-    servers, allowed = options.get("mcp_servers"), options.get("allowed_tools") or ()
-    rules = split_rules(allowed) if isinstance(allowed, str) else allowed
-    for name, server in servers.items() if rules and isinstance(servers, Mapping) else ():
-        for tool in getattr(server, "tools", ()):
-            if tool in rules:
-                return f"the rule {tool!r} of allowed_tools allows nothing: the tool is mcp__{name}__{tool} to the CLI"
+    if _has_tools(options):
+        from ._tool_names import means_another
+
+        return means_another(options) or _limits_nothing(options)
     return _limits_nothing(options)
 
 
