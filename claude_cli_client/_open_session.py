@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _fork
 from ._launch import merge_with, prepare_session
-from ._merge import setting
+from ._merge import needs_temporary_config, setting
 from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
@@ -54,7 +54,7 @@ def open_session(
         pool.began(channel)
         waiter = launch.duplex.ask("initialize", initialize)
         _started(channel, launch)
-        session = Session(channel, launch.duplex, pool, bool(options.get("literal")))
+        session = Session(channel, launch.duplex, pool, bool(options.get("literal")), _lasts(options, storing))
         _await(channel, waiter, setting(options, "start_timeout"))
         return session
     except BaseException as error:
@@ -63,6 +63,11 @@ def open_session(
         if channel is not None and channel.begun and not isinstance(error, KeyboardInterrupt):
             channel.wait(_END)
         raise
+
+
+def _lasts(options: Mapping[str, Any], storing: Storing | None) -> bool:
+    kept = storing is not None or not needs_temporary_config(options)
+    return kept and options.get("persist_session") is not False
 
 
 def _await(channel: SessionChannel, waiter: Any, timeout: float | None) -> None:

@@ -19,7 +19,7 @@ from ._session_reader import SessionChannel
 from ._sync import Deadline, check_timeout, take
 from ._turn import Turn
 from .client import _IDLE_TIMEOUT, _TIMEOUT, _Given
-from .errors import ConcurrencyError, SessionClosedError
+from .errors import ConcurrencyError, SessionClosedError, TurnCancelled, TurnError
 from .events import Event
 from .run import Run, answer_of
 
@@ -33,11 +33,12 @@ class Session:
     Leaving `with`, `close`, or dropping the last reference to it and its runs ends the process.
     """
 
-    def __init__(self, channel: SessionChannel, duplex: Duplex, pool: Pool, literal: bool) -> None:
+    def __init__(self, channel: SessionChannel, duplex: Duplex, pool: Pool, literal: bool, lasts: bool) -> None:
         self._channel = channel
         self._duplex = duplex
         self._pool = pool
         self._literal = literal
+        self._lasts = lasts  # whether another process can resume it
         self._era = _fork.era
         self._turn: ref[Turn] | None = None
         self._lock = threading.RLock()  # one turn at a time; held for a few steps
@@ -89,7 +90,7 @@ class Session:
         turn.said = True
         self._channel.wake.set()
         if self._channel.gone and not turn.taken:
-            raise SessionClosedError("the session has ended") from self._cause()
+            raise self._has_ended() from self._cause()
         return run
 
     def ask(
@@ -134,7 +135,10 @@ class Session:
         """
         check_timeout(timeout)
         self._refuse_if_closed()
-        return self._duplex.request(subtype, fields, timeout)
+        try:
+            return self._duplex.request(subtype, fields, timeout)
+        except SessionClosedError as error:
+            raise self._has_ended(error.message) from self._cause() or error.__cause__
 
     def interrupt(self) -> None:
         """End the turn that is on, if any; its run ends with `InterruptedTurnError`.
@@ -237,7 +241,15 @@ class Session:
         if self._closed:
             raise SessionClosedError("the session is closed")
         if self._channel.gone:
-            raise SessionClosedError("the session has ended") from self._cause()
+            raise self._has_ended() from self._cause()
+
+    def _has_ended(self, told: str = "") -> SessionClosedError:
+        """Why nothing can be asked of it any more, and what helps."""
+        cause = self._cause()
+        if self._closed or cause is None or isinstance(cause, TurnCancelled):
+            return SessionClosedError(told or (cause.message if cause is not None else "the session has ended"))
+        remedy = f"; go on with client.session(resume={self.session_id!r})" if self._lasts and self.session_id else ""
+        return SessionClosedError(f"{told or f'the session has ended: {cause.message}'}{remedy}")
 
     def _await_unwanted(self) -> None:
         """A turn that nobody wants is read to its end, and the next one need not know how long that takes.
@@ -249,7 +261,7 @@ class Session:
             current.wait(current.end_bound)
             self._refuse_if_closed()
 
-    def _cause(self) -> BaseException | None:
+    def _cause(self) -> TurnError | None:
         terminal = self._channel.terminal
         return None if terminal is None else self._channel.error(terminal)
 

@@ -914,6 +914,53 @@ def test_death_in_the_middle(live):
             call()
 
 
+def test_an_end_says_why_and_what_helps(live):
+    """The message has the cause in it, and how to go on; it is what a log shows."""
+    _, session = live(turn(), wait_for_request("slow"), die_by(signal.SIGKILL))
+    session.ask("q")
+    why, remedy = "killed by SIGKILL", f"; go on with client.session(resume={session.session_id!r})"
+    with pytest.raises(SessionClosedError) as caught:
+        session.request("slow")
+    assert why in caught.value.message
+    assert caught.value.message.endswith(remedy)
+    assert isinstance(caught.value.__cause__, ProcessError)
+    for call in (lambda: session.ask("q"), session.context_usage):
+        with pytest.raises(SessionClosedError) as caught:
+            call()
+        assert caught.value.message.startswith("the session has ended: ")
+        assert why in caught.value.message
+        assert caught.value.message.endswith(remedy)
+
+
+def test_an_end_of_what_cannot_be_resumed(live):
+    """Nothing is advised that does not work: no transcript was written, or no turn has begun."""
+    for steps, options in (([turn()], {"persist_session": False}), ([wait_for("end")], {})):
+        fake, session = live(*steps, die_by(signal.SIGKILL), **options)
+        if options:
+            session.ask("q")
+        else:
+            fake.release("end")
+        until(lambda session=session: session.closed)
+        with pytest.raises(SessionClosedError, match="SIGKILL") as caught:
+            session.run("q")
+        assert "go on" not in caught.value.message
+
+
+def test_an_end_that_was_wanted(play):
+    """Closed is closed, by whom ever: no reason to look for, and nothing that helps."""
+    for close, message in (
+        (lambda client, session: session.close(), "the session is closed"),
+        (lambda client, session: client.close(), "the session was closed"),
+    ):
+        client = Client(cli_path=play(*expect_initialize(), turn(), read_stdin()).path)
+        session = client.session()
+        session.ask("q")
+        close(client, session)
+        with pytest.raises(SessionClosedError) as caught:
+            session.run("q")
+        assert caught.value.message == message
+
+
 def test_run_right_after_death(live):
     """Whoever tries again at once, while the end is being dealt with, is told: no run that never ends."""
     for _ in range(20):
