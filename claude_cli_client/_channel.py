@@ -226,6 +226,7 @@ class Channel:
             resets_at=reducer.resets_at,
             blocked=reducer.blocked,
             missing=self.launch.restore.missing if self.launch.restore is not None else "",
+            heard=self.launch.duplex is not None and self.launch.duplex.heard,
             limit=limit,
             now=time(),
         )

@@ -92,6 +92,7 @@ class Duplex:
         self.session_id: Callable[[], str] = str  # set by the reader
         self.slot: object = None  # of the run or session, set before the start
         self.refusal = ""  # why the CLI did not even begin
+        self.heard = False  # a control frame has come
         self._context = contextvars.copy_context()  # of the caller, for callbacks
         self._state = threading.RLock()
         self._protocol = Protocol()
@@ -221,6 +222,7 @@ class Duplex:
 
     def receive(self, frame: Json) -> None:
         """Take a control frame. Never blocks."""
+        self.heard = True
         with self._state:
             item = self._protocol.receive(frame)
             if isinstance(item, Asked):

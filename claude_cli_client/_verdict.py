@@ -34,6 +34,7 @@ class Facts:
     resets_at: float | None = None
     blocked: bool = False  # a hook refused the prompt
     missing: str = ""  # where a session was looked for, and not found, before the CLI was asked
+    heard: bool = False  # it has answered, or asked, as only the CLI does
     limit: float = 0.0  # of ours, when one ended the turn
     now: float = 0.0  # epoch seconds, for `retry_after`
 
@@ -215,9 +216,20 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
 def _hints(error: type[e.TurnError], turn: _Turn) -> tuple[str, ...]:
     if turn.started:
         return (f"started: {turn.started}",)
-    if error is e.ProcessError and turn.subtype == "process" and not turn.event.session_id:
+    if error is e.ProcessError and turn.subtype == "process" and not _is_the_cli(turn):
         return ("it did not begin a turn; is it Claude Code? python -m claude_cli_client doctor",)
     return ()
+
+
+# How it refuses what it was started with, after which it exits with 1: "Error: ...", "--agent 'x' not found. ...".
+_REFUSAL: Final = re.compile(r"^(?:[Ee]rror: |--[a-z])", re.MULTILINE)
+
+
+def _is_the_cli(turn: _Turn) -> bool:
+    """Whether a program that gave no result has shown that it is Claude Code."""
+    if turn.event.session_id or turn.facts.heard:
+        return True
+    return turn.event.exit_code == 1 and not turn.facts.odd_lines and bool(_REFUSAL.search(turn.facts.stderr))
 
 
 def _error_fields(error: type[e.TurnError], turn: _Turn) -> dict[str, Any]:

@@ -961,6 +961,19 @@ def test_an_end_that_was_wanted(play):
         assert caught.value.message == message
 
 
+@pytest.mark.parametrize("before", [[], [turn()]])
+def test_death_does_not_lead_to_the_doctor(live, before):
+    """The program has answered: it is Claude Code, in its first turn too."""
+    fake, session = live(*before, wait_for("end"), die_by(signal.SIGKILL))
+    for _ in before:
+        session.ask("q")
+    run = session.run("q")
+    fake.release("end")
+    with pytest.raises(ProcessError) as caught:
+        run.result()
+    assert "doctor" not in str(caught.value)
+
+
 def test_run_right_after_death(live):
     """Whoever tries again at once, while the end is being dealt with, is told: no run that never ends."""
     for _ in range(20):

@@ -37,6 +37,7 @@ from claude_cli_client.testing import (
     read_stdin,
     ready,
     result,
+    say,
     to_stderr,
     wait_for,
 )
@@ -681,12 +682,20 @@ def test_a_rule_that_allows_nothing_is_told(play):
 
 
 def test_a_program_that_is_no_claude_leads_to_the_doctor(play):
-    """It says nothing of a turn. One that began has been Claude Code."""
-    fake = play(scripts=[[to_stderr("usage: ls"), exit_with(2)], [init(), exit_with(2)]])
-    client = Client(cli_path=fake.path)
-    for leads in (True, False):
+    """It says nothing of a turn, and refuses in other words. One that began has been Claude Code."""
+    for leads, *script in (
+        (True, to_stderr("usage: ls"), exit_with(2)),
+        (True, exit_with(1)),
+        (True, to_stderr("error: no such file: -p\n"), exit_with(2)),
+        (True, say("a.txt\n"), to_stderr("Error: b.txt\n"), exit_with(1)),
+        (False, init(), exit_with(2)),
+        (False, to_stderr("error: unknown option '--foo=1'\n"), exit_with(1)),
+        (False, to_stderr("Error: --json-schema is not a valid JSON Schema: data/type\n"), exit_with(1)),
+        (False, to_stderr("--agent 'nobody' not found. Available agents: a, b\n"), exit_with(1)),
+        (False, to_stderr("a warning\nError: Invalid MCP configuration:\nnot found: x\n"), exit_with(1)),
+    ):
         with pytest.raises(ProcessError) as caught:
-            client.ask("x")
+            Client(cli_path=play(*script).path).ask("x")
         assert ("claude_cli_client doctor" in str(caught.value)) is leads
         assert "doctor" not in caught.value.message
 
