@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import sys
 import threading
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _signals_as_exceptions():
             args, unknown = _parser().parse_known_args(argv)
             if unknown:
-                args.usage_error(f"unknown: {' '.join(unknown)}; see --help")
+                args.usage_error(_unknown(args, unknown))
             return int(args.command(args))
     except ReaderGone:
         _forget(sys.stdout)
@@ -147,6 +146,16 @@ def _limit(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected {_LIMIT}, got {text!r}") from None
+
+
+def _number(kind: type[int] | type[float], what: str) -> Any:
+    def read(text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}") from None
+
+    return read
 
 
 def _path(text: str) -> str:
@@ -291,9 +300,9 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
             ("--timeout", "timeout", _limit, f"for the whole turn, 3600 by default: {_LIMIT}"),
             ("--idle-timeout", "idle_timeout", _limit, f"without any output, 900 by default: {_LIMIT}"),
             ("--start-timeout", "start_timeout", _limit, f"to the first output, 60 by default: {_LIMIT}"),
-            ("--max-turns", "max_turns", int, "model calls"),
-            ("--max-budget-usd", "max_budget_usd", float, "cost of this run"),
-            ("--max-retries", "max_retries", int, "of failed API requests, by the CLI"),
+            ("--max-turns", "max_turns", _number(int, "a whole number, 1 or more"), "model calls"),
+            ("--max-budget-usd", "max_budget_usd", _number(float, "a number above 0"), "cost of this run"),
+            ("--max-retries", "max_retries", _number(int, "a whole number, 0 to 15"), "of API requests, by the CLI"),
         ),
     ),
     (
@@ -351,18 +360,29 @@ _FLAGS: Final[tuple[tuple[str, tuple[tuple[str, str, Any, str], ...]], ...]] = (
 _OPTION_NAMES: Final = frozenset(row[1] for _, rows in _FLAGS for row in rows)
 
 
-def _in_flags(message: str) -> str:
-    """An error of the library, which writes `name=` of what to change or give, for who types flags.
+# The options that a flag turns off have no flag that stands for their name.
+_FLAG_OF: Final = {
+    option: flag
+    for _, rows in reversed(_FLAGS)
+    for flag, option, reader, _ in reversed(rows)
+    if not isinstance(reader, dict) or reader.get("action") != "store_false"
+}
 
-    Its first line only, and only a name without a value: the rest may be the CLI's or the API's words.
-    """
-    flags: dict[str, str] = {}
-    for flag, option, reader, _ in (row for _, rows in _FLAGS for row in rows):
-        if not isinstance(reader, dict) or reader.get("action") != "store_false":
-            flags.setdefault(option, flag)
-    first, *rest = message.split("\n")
-    named = rf"(?<![\w-])({'|'.join(flags)})=(?:True)?(?![^\s;,)])"
-    return "\n".join([re.sub(named, lambda found: flags[found[1]], first), *rest])
+
+def _in_flags(message: str, refused: bool = False) -> str:
+    from ._usage import in_flags
+
+    return in_flags(message, _FLAG_OF, refused)
+
+
+def _unknown(args: argparse.Namespace, words: list[str]) -> str:
+    from ._usage import unknown
+
+    if args.command is not _run:
+        return f"unknown: {' '.join(words)}; see --help"
+    known = [flag for _, rows in _FLAGS for flag, *_ in rows]
+    known += ["--json", "--data", "--quiet", "--simulate", "--unset-env"]
+    return unknown(words, args.prompt, known, _FLAG_OF)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -386,7 +406,9 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check whether turns can run here", allow_abbrev=False)
     doctor.add_argument("--cli-path", help="the Claude Code CLI to check")
     doctor.add_argument("--json", action="store_true", help="print the checks as one JSON object")
-    doctor.add_argument("--timeout", type=float, default=10.0, help="seconds for the CLI to tell its version")
+    doctor.add_argument(
+        "--timeout", type=_number(float, "seconds"), default=10.0, help="seconds for the CLI to tell its version"
+    )
     doctor.set_defaults(command=_doctor, usage_error=doctor.error)
     return parser
 

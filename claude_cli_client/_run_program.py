@@ -52,7 +52,7 @@ def run_program(args: Namespace, options: dict[str, Any]) -> int:
             try:
                 run, show = _start(args, options, stack)
             except (TypeError, ValueError) as error:  # options that are wrong, an empty prompt
-                _say(f"claude_cli_client: {args.in_flags(str(error))}")
+                _say(f"claude_cli_client: {args.in_flags(str(error), True)}")
                 return USAGE
             _turn(run, show, Progress(sys.stderr) if _wants_progress(args) else None)
     except ClaudeError as error:

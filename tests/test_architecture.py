@@ -33,7 +33,7 @@ LAYERS = {
     "_stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
     "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts _check_store "
-    "_store_rules _store_listing_rules",
+    "_store_rules _store_listing_rules _usage",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 

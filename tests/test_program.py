@@ -333,6 +333,60 @@ def test_an_unknown_flag_leads_to_the_help(run):
     assert "run: error: unknown: --nonsense; see --help" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--modle sonnet hi", "unknown: --modle; did you mean --model? see --help"),
+        ("hi --modle=secret", "unknown: --modle; did you mean --model? see --help"),
+        ("--jsno hi", "unknown: --jsno; did you mean --json? see --help"),
+        ("--mcp-servers a.json hi", "unknown: --mcp-servers; did you mean --mcp-config? see --help"),
+        ("--allow Read hi", "unknown: --allow; did you mean --allowed-tools? see --help"),
+        ("--max-cost 3 hi", "unknown: --max-cost; did you mean --max-budget-usd? see --help"),
+        ("hi --unattended", "unknown: --unattended; unattended is for Python only; see --help"),
+        ("hi --dangerously", "unknown: --dangerously; see --help"),
+        ("say hello", "the prompt is one argument, quote it: 'say hello'; see --help"),
+        ("--max-turns abc hi", "argument --max-turns: expected a whole number, 1 or more, got 'abc'"),
+        ("--max-budget-usd x hi", "argument --max-budget-usd: expected a number above 0, got 'x'"),
+    ],
+)
+def test_a_wrong_word_leads_to_the_right_one(capsys, words, said):
+    """The flag that is meant is named, and what stands innocently beside it is not."""
+    assert usage_error(capsys, *words.split()).splitlines()[-1].endswith(f"run: error: {said}")
+
+
+def test_a_wrong_word_for_the_doctor(capsys):
+    """It has other flags."""
+    with pytest.raises(SystemExit):
+        __main__.main(["doctor", "--model", "x"])
+    assert capsys.readouterr().err.endswith("doctor: error: unknown: --model x; see --help\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-turns", "0"], "--max-turns must be 1 or more"),
+        (["--mcp-config", "/max_turns/no.json"], "--mcp-config names a file that does not exist: '/max_turns/no.json'"),
+        (["--extra-arg", "model=x"], "--extra-arg: --model is refused: use --model"),
+        (["--resume", "a", "--continue"], "--resume and --continue exclude each other"),
+        (["--fork-session"], "--fork-session needs --resume or --continue"),
+        (["--tools", "bash"], "--tools[0]: the tool is called 'Bash'"),
+        (["--cwd", "/name"], "--cwd must be an existing directory, and '/name' is not"),
+    ],
+)
+def test_a_refusal_names_the_flag(run, words, said):
+    """Its first words are what was typed; paths and values stay as they are."""
+    with FakeCLI(ANSWER) as fake:
+        code, _, err = run(fake, "Hi", *words)
+    assert code == 2
+    assert err.startswith(f"claude_cli_client: {said}")
+
+
+def test_a_missing_cli_is_named_by_the_flag():
+    """The hint is about what to type."""
+    said = 'no CLI\n  say where: cli_path="/path/to/claude" or the variable'
+    assert __main__._in_flags(said).endswith("say where: --cli-path /path/to/claude or the variable")
+
+
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_reader_that_went_away_ends_the_doctor_quietly(words):
     """`doctor | head -1`: the exit code of a broken pipe, and no traceback."""
