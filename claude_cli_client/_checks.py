@@ -207,7 +207,17 @@ def word(name: str, value: Any) -> None:
 def session(name: str, value: Any) -> None:
     if value is True:
         raise ValueError(f"{name} must be an id or a title; for the latest use continue_conversation=True")
+    if isinstance(value, Mapping):
+        raise ValueError(f"{wrong(name, 'a str', value)}; with what to_dict() gave use client.conversation(...)")
+    _refuse_its_owner(name, "a str", value)
     word(name, value)
+
+
+def _refuse_its_owner(name: str, must: str, value: Any) -> None:
+    """What has the id as a field: a `SessionInfo`, an `Event`, a `SessionMessage`."""
+    field = "session_id" if name in ("session_id", "resume") else "uuid"
+    if hasattr(value, field):
+        raise ValueError(f"{wrong(name, must, value)}; give its {field}")
 
 
 def is_uuid(value: object) -> TypeGuard[str]:
@@ -215,6 +225,7 @@ def is_uuid(value: object) -> TypeGuard[str]:
 
 
 def uuid(name: str, value: Any) -> None:
+    _refuse_its_owner(name, "a UUID as a str", value)
     if not isinstance(value, str):
         raise wrong(name, "a UUID as a str", value)
     if not is_uuid(value):

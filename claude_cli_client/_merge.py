@@ -56,6 +56,12 @@ ALIASES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("can_use_tools", "permission_callback"), "can_use_tool"),
     "verbatim_prompts": "literal",
 }
+# Parameters that are no options -> whose they are.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("allow", "deny", "guidance", "approve_plans"), "unattended(...)"),
+    "restart_stale": "client.conversation(...)",
+    "return_exceptions": "client.map(...)",
+}
 
 
 def _on(options: Mapping[str, Any], *names: str) -> bool:
@@ -366,6 +372,8 @@ def needs_temporary_config(options: Mapping[str, Any]) -> bool:
 
 
 def _unknown(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"unknown option {name!r}; it belongs to {_ELSEWHERE[name]}"
     known = ALIASES.get(name) or _nearest(name)
     if known.startswith("no option"):
         return f"unknown option {name!r}; there is {known}"

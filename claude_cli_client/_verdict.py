@@ -42,6 +42,9 @@ class Facts:
         self.__dict__.update(known)
 
 
+_DIAGNOSTIC: Final = "[ede_diagnostic]"  # the CLI's note to those who make it; it stays in `errors`
+
+
 class _Turn:
     """The terminal event as the rows see it."""
 
@@ -55,7 +58,8 @@ class _Turn:
         # The error words of the assistant line and of the result.
         self.words = frozenset({event.error, _api_word(event)} - {""}) if event.is_error else frozenset()
         # The CLI's own sentence, or ours; behind that of a start there may stand the command.
-        self.said = "; ".join(filter(str.strip, event.errors)) or event.result.strip()
+        words = [word for word in event.errors if word.strip() and not word.startswith(_DIAGNOSTIC)]
+        self.said = "; ".join(words) or ("" if event.errors else event.result.strip())
         self.started = ""
         if event.type == "error":
             self.said, _, self.started = event.text.partition("\n  started: ")
@@ -102,6 +106,7 @@ def _says(*parts: str) -> _Test:
     return lambda turn: any(part in turn.said or part in turn.facts.stderr for part in parts)
 
 
+_NO_SUCH_TITLE: Final = "--resume requires a valid session"
 _IN_USE: Final = re.compile(r"Session ID \S+ is already in use")
 
 # Made-up terminal events: there was no result line.
@@ -124,7 +129,7 @@ _FAILED: Final[tuple[tuple[_Test, type[e.TurnError]], ...]] = (
     (
         _both(
             _subtype("error_during_execution"),
-            _says("No conversation found", "--resume requires a valid session", "No message found"),
+            _says("No conversation found", _NO_SUCH_TITLE, "No message found"),
         ),
         e.StaleSessionError,
     ),
@@ -194,6 +199,7 @@ _REMEDIES: Final[dict[type[e.TurnError], str]] = {
     e.SessionInUseError: "to continue this session, use resume= instead of session_id=",
     e.StaleSessionError: "sessions belong to a configuration folder (config_dir, HOME); "
     "start anew without resume=, or resume where it was made",
+    e.ModelNotFoundError: "choose another with model=",
     e.AuthenticationError: "check ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN or `claude /login`",
 }
 
@@ -206,9 +212,12 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
         why = "a hook blocked the prompt" if turn.facts.blocked else turn.reason or turn.stop
         sentence = f"{_SENTENCES[error]} ({why})" + (f": {turn.said}" if turn.said else "")
     elif error in _SENTENCES:
-        sentence = _SENTENCES[error] + (f": {turn.said}" if turn.event.errors else "")
+        sentence = _SENTENCES[error] + (f": {turn.said}" if turn.event.errors and turn.said else "")
+    elif error is e.ModelNotFoundError:
+        sentence = turn.said.removesuffix(" Run --model to pick a different model.")  # there is no shell to run it in
     else:
-        sentence = turn.said or f"the CLI reported {turn.subtype or 'an error'} without a word of why"
+        said = turn.said or "; ".join(turn.event.errors)
+        sentence = said or f"the CLI reported {turn.subtype or 'an error'} without a word of why"
     remedy = (turn.facts.missing if error is e.StaleSessionError else "") or _REMEDIES.get(error)
     return f"{sentence.rstrip('. ')}; {remedy}" if remedy else sentence
 
@@ -237,7 +246,8 @@ def _error_fields(error: type[e.TurnError], turn: _Turn) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "hints": _hints(error, turn),
         "event": event,
-        "session_id": event.session_id,
+        # Where a title names none the CLI tells a new id, which nobody has asked for.
+        "session_id": event.session_id if _NO_SUCH_TITLE not in turn.said else "",
         "exit_code": event.exit_code,
         "stderr": facts.stderr,
         "cli_path": facts.cli_path,

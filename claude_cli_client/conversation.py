@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from . import _fork, _log
 from ._channel import Channel
+from ._checks import is_uuid
 from ._merge import FORGETS, needs_temporary_config
 from .errors import ConcurrencyError, StaleSessionError
 from .events import RESULT, Event
@@ -160,7 +161,8 @@ class Conversation:
 
     def _begin_anew(self) -> None:
         self.restarts += 1
-        _log.warning("a session to go on with does not exist: the conversation is begun anew")
+        which = self._session_id if is_uuid(self._session_id) else "with the title"  # which says what it is about
+        _log.warning("the session %s to go on with does not exist: the conversation is begun anew", which)
         self._session_id, self._own, self._last = "", False, None
         # Nor the client's: it would be another one.
         self._options = {**self._options, **dict.fromkeys((*_OF_A_SESSION, "resume"))}

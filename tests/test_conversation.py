@@ -380,7 +380,15 @@ def test_a_stale_session_is_begun_anew_if_asked_for(play, way, caplog):
     assert [call.prompt for call in fake.calls] == ["one", "one"]
     assert resumed(fake) == [OTHER, None]
     assert "begun anew" in caplog.text
-    assert OTHER not in caplog.text
+    assert OTHER in caplog.text
+
+
+def test_a_title_is_not_logged(play, caplog):
+    """It says what the conversation is about."""
+    conversation = chat(play(scripts=[GONE, ANSWER]), "my secret plan", restart_stale=True)
+    conversation.ask("one")
+    assert "the session with the title to go on with does not exist" in caplog.text
+    assert "secret" not in caplog.text
 
 
 @pytest.mark.parametrize("lists", [True, False])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_cli_client import ToolServer, _argv, _checks, _env, _merge, _objects, options
+from claude_cli_client import SessionInfo, SessionMessage, ToolServer, _argv, _checks, _env, _merge, _objects, options
 from claude_cli_client._argv import OPTIONS, TextFile, build_argv, shown_argv
 from claude_cli_client._checks import check_prompt, split_rules
 from claude_cli_client._env import MARKER, NESTING, build_env, is_nested
@@ -453,6 +453,9 @@ def test_what_fits_no_argument_is_refused(given):
         ("allowedTools", "allowed_tools"),
         ("max_concurent", "max_concurrent, an argument of Client"),
         ("sytem_prompt", "system_prompt"),
+        ("allow", r"it belongs to unattended\(\.\.\.\)"),
+        ("restart_stale", r"it belongs to client\.conversation\(\.\.\.\)"),
+        ("return_exceptions", r"it belongs to client\.map\(\.\.\.\)"),
     ],
 )
 def test_unknown_name(name, meant):
@@ -736,6 +739,10 @@ def _price(sku: str) -> float:
         ({"agents": [AGENT]}, "a dict of agents by name, the JSON text of one, or the path of a file"),
         ({"settings": [1]}, "a dict, the JSON text of one, or the path of a file"),
         ({"json_schema": "/schema.json"}, "as a dict or JSON text; for a file give what is in it"),
+        ({"resume": {"session_id": ID, "cwd": "/"}}, "; with what to_dict() gave use client.conversation(...)"),
+        ({"resume": SessionInfo(ID, "", 0)}, "not a SessionInfo; give its session_id"),
+        ({"session_id": SessionInfo(ID, "", 0)}, "not a SessionInfo; give its session_id"),
+        ({"resume": "x", "resume_session_at": SessionMessage("user", ID, ID, {})}, "a SessionMessage; give its uuid"),
         ({"tools": ["Bash(git *)"]}, "rules belong in allowed_tools"),
         ({"hooks": {"Stop": [1]}}, "HookMatchers"),
     ],

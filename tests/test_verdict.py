@@ -122,10 +122,12 @@ def test_the_clis_own_words(name):
     """The message holds what the CLI said, and all that is known stands in the fields."""
     got = turn(name, now=NOW, cli_path="/opt/claude", cli_version="2.1.332")
     error, said = got.error, "; ".join(got.end.errors) or decoded(got.end.raw.encode()).get("result", "")
+    said = said.removesuffix(". Run --model to pick a different model.").partition("[ede_diagnostic]")[0]
     if name != "schema_never":  # a success: what it said is not why
         assert said in str(error)
     assert error.event is got.end
-    assert (error.session_id, error.exit_code) == (got.end.session_id, captures.ENDS[name]["exit_code"])
+    assert error.session_id == ("" if "valid session ID or session title" in said else got.end.session_id)
+    assert error.exit_code == captures.ENDS[name]["exit_code"]
     assert (error.stderr, error.cli_path, error.cli_version) == (
         captures.ENDS[name]["stderr"],
         "/opt/claude",
@@ -308,13 +310,35 @@ def test_words_statuses_and_reasons(fields, error):
     got = turn([*([encoded(told)] if word else []), encoded(data)])
     assert type(got.error) is error
     assert isinstance(got.error, e.ResultError)
-    assert got.error.message.startswith(data["result"]) or error is e.InterruptedTurnError
+    assert got.error.message.startswith(data["result"].rstrip(".")) or error is e.InterruptedTurnError
 
 
 def test_a_failure_without_a_word():
     """There is a sentence even where the CLI says nothing at all."""
     assert str(failed(result="", terminal_reason=...)).startswith("the CLI reported success without a word of why")
     assert str(verdict(Event("result", is_error=True), Facts())).startswith("the CLI reported an error without")
+
+
+def test_diagnostics_are_no_words():
+    """What the CLI notes for those who make it is in `errors`, and not in the message."""
+    for name in ("sigint_tool", "sigint_stream"):
+        error = turn([line(name, "result")]).error
+        assert error.message == "the turn was interrupted"
+        assert error.event.errors[0].startswith("[ede_diagnostic]")
+
+
+def test_a_model_is_chosen_by_its_option():
+    """The CLI's advice is for its own prompt."""
+    error = turn([line("bad_model", "result")]).error
+    assert error.message.endswith("or you may not have access to it; choose another with model=")
+
+
+def test_a_title_that_names_no_session():
+    """The CLI makes an id up, which would be looked for in vain; what was asked for is in its words."""
+    error = turn([line("resume_not_uuid", "result")]).error
+    assert error.event.session_id
+    assert error.event.session_id not in str(error)
+    assert '"some-title"' in error.message
 
 
 # --- rate limits ------------------------------------------------------------------------------------
