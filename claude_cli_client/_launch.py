@@ -104,7 +104,7 @@ def _launch(
     return Launch(
         run_id=run_id,
         restore=restore,
-        mirror=None if storing is None else _mirror(options, storing, cwd, run_id),
+        mirror=None if storing is None else _mirror(options, storing, cwd, run_id, restore),
         argv=argv,
         env=lambda folder: _env(options, run_id, restore, folder),
         prompt=prompt,
@@ -130,14 +130,17 @@ def _launch(
 def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folder: PrivateFolder) -> dict[str, str]:
     """The environment of the process, with a configuration folder of its own where it needs one."""
     found = environment(options, run_id)
-    temporary = needs_temporary_config(options)
-    restored = restore is not None and restore.session_id
-    if temporary or restored:
+    if _has_own_config(options, restore):
         config = folder.config()
-        if restore is not None and restored:
-            restore.write(config, found, _here(options.get("cwd")), isolated=temporary)
+        if restore is not None and restore.session_id:
+            restore.write(config, found, _here(options.get("cwd")), isolated=needs_temporary_config(options))
         found[CONFIG_DIR] = config
     return found
+
+
+def _has_own_config(options: Mapping[str, Any], restore: Restore | None) -> bool:
+    """Whether its configuration folder, and with it what the CLI writes of the session, goes with the run."""
+    return needs_temporary_config(options) or (restore is not None and bool(restore.session_id))
 
 
 def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> Restore | None:
@@ -155,7 +158,7 @@ def _restore(options: Mapping[str, Any], storing: Storing, cwd: str | None) -> R
 
 
 def _mirror(
-    options: Mapping[str, Any], storing: Storing, cwd: str | None, run_id: str
+    options: Mapping[str, Any], storing: Storing, cwd: str | None, run_id: str, restore: Restore | None
 ) -> Callable[[Mapping[str, str], WakeUp], Mirror]:
     from contextvars import copy_context
     from unicodedata import normalize
@@ -175,7 +178,10 @@ def _mirror(
             whole = normalize("NFC", os.path.normpath(os.path.join(here, path)))
             return key_below(projects, whole) or (key_anywhere(whole) if foreign else None)
 
-        return Mirror(storing, locate, name=f"claude-{run_id[:8]}-store", context=context, wake=wake)
+        # Where no file stays, the store has the only copy: what it does not have yet dies with this host.
+        eager = storing.eager or _has_own_config(options, restore)
+        name = f"claude-{run_id[:8]}-store"
+        return Mirror(storing._replace(eager=eager), locate, name=name, context=context, wake=wake)
 
     return make
 

@@ -4,7 +4,8 @@ With `--session-mirror` the CLI repeats each line of its transcripts on stdout, 
 user sees. The reader hands them over (`put`); it never calls the store, which may take its time or
 for ever. One worker thread a run does, a daemon, begun with the first frame. What is of
 one file is appended in the order of the file, in one call for each flush: at a result, at the end
-of the output, and when much is waiting; or after every frame (`eager`).
+of the output, and when much is waiting; or after every frame (`eager`), also where the CLI's own file
+goes with the run, for there a host that dies would take with it what the store does not have yet.
 
 A store can fail in every way there is, and the run goes on:
 

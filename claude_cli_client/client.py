@@ -54,6 +54,10 @@ class Client:
     May be shared between threads, and used after a fork. A context manager: leaving it ends its
     runs. `defaults` are options (see `RunOptions`) for every run; a call's own override them.
 
+    `store` gets what the CLI writes of a session: in batches, or with `store_flush="eager"` after every frame. A run
+    that goes on from a store, or is isolated, is eager anyway: its own files go with it, so they could not make up for
+    what a host that dies has not stored.
+
     Raises `TypeError` for unknown options, `ValueError` for wrong ones, and `RuntimeError` with the
     remedy in places where threads or processes do not work as they must (gevent or eventlet
     patching, uWSGI without threads, subinterpreters, Windows).

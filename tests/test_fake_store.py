@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,23 @@ def test_each_line_is_mirrored_when_it_is_said(fake, cwd):
         said = [entry["type"] for entry in until(lambda: len(kept(store)) == 3 and kept(store))]
         assert said == ["user", "assistant", "user"]
         assert not run.done
+
+
+@pytest.mark.parametrize("way", ["run", "session", "isolated"])
+def test_a_turn_whose_transcript_goes_with_it_is_stored_while_it_is_on(fake, cwd, way):
+    """Resumed from a store, or isolated: a host that dies leaves no other copy. No option is needed for it."""
+    store = Recorder()
+    client = Client(cli_path=fake.path, store=store, cwd=cwd)
+    options = {"isolated": True} if way == "isolated" else {"resume": client.ask("One.").session_id}
+    before, prompt = len(kept(store)), "Two. [[slow: 600]]"
+    with ExitStack() as opened:
+        if way == "session":
+            run = opened.enter_context(client.session(**options)).run(prompt)
+        else:
+            run = opened.enter_context(client.run(prompt, **options))
+        said = until(lambda: len(kept(store)) == before + 3 and kept(store)[before:])
+        assert not run.done
+    assert [entry["type"] for entry in said] == ["user", "assistant", "user"]
 
 
 def test_a_blocked_first_prompt_leaves_a_session(fake, cwd):

@@ -398,41 +398,46 @@ HOST = """
 from mirror_stores import FileStore
 store = FileStore(os.environ["STORE"])
 options = {options!r}
-client = Client(**options, store=store, store_flush="eager")
-run = client.run({prompt!r}, resume=os.environ.get("SESSION"), allowed_tools=["Bash"])
+client = Client(**options, store=store)
+run = client.run({prompt!r}, allowed_tools=["Bash"])
 for event in run:
     if event.type == "tool_use":
         say("tool")
 """
 
 
-def test_kill_the_host_in_the_middle_of_a_turn(cli: RealCLI):
-    """What was mirrored is there, once; the session goes on from the store, here and there."""
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_host_that_dies_in_the_middle_of_a_turn(cli: RealCLI, begun, how):
+    """What was mirrored is there, once, though no file stays; the session goes on from the store, here and there."""
     gate = cli.gate()
     place = cli.root / "store.jsonl"
-    first = cli.client(store=FileStore(place)).ask("my name is Ada")
-    options = {"cli_path": cli.path, "cwd": str(cli.cwd), "env": cli.env}
-    prompt = f"I live in London {bash(f'echo here > {gate.path}; sleep 60')}[[then]][[text: never]]"
+    known = "my name is Ada"
+    more = {"resume": cli.client(store=FileStore(place)).ask(known).session_id} if begun else {"isolated": True}
+    options = {"cli_path": cli.path, "cwd": str(cli.cwd), "env": cli.env, **more}
+    calls = f"{bash('echo paid the bill')}[[then]]{bash(f'echo here > {gate.path}; sleep 60')}"
+    prompt = f"{'' if begun else known} I live in London {calls}[[then]][[text: never]]"
     source = HOST.format(options=options, prompt=prompt)
-    env = {"STORE": str(place), "SESSION": first.session_id, "TMPDIR": str(cli.ours)}
+    env = {"STORE": str(place), "TMPDIR": str(cli.ours)}
     tests = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
     with Host(source, env=env, first=tests) as host:
         assert gate.wait().strip() == "here"
-        host.expect("tool")
-        assert eventually(lambda: "I live in London" in place.read_text(), 20)
-        os.kill(host.pid, signal.SIGKILL)
+        assert eventually(lambda: place.exists() and '"tool_use_id"' in place.read_text(), 20)
+        os.kill(host.pid, how)
         host.process.wait()
     assert eventually(lambda: not cli.processes(), 10)
     assert eventually(lambda: not list(cli.ours.iterdir()), 10)
     store = FileStore(place)
-    key = key_of(cli, first.session_id)
+    (row,) = store.list_sessions(None)
+    session = row["session_id"]
+    key = key_of(cli, session)
     assert set(uuids(store.entries(key)).values()) == {1}
     for client in (elsewhere(cli, store), cli.client(store=store)):
-        answer = client.ask("who am I, and where? [[text: Ada in London]]", resume=first.session_id)
-        assert answer.session_id == first.session_id
-        said = cli.api.last().user
-        assert "my name is Ada" in said
-        assert "I live in London" in said
+        answer = client.ask("who am I, and where? [[text: Ada in London]]", resume=session)
+        assert answer.session_id == session
+        said = str(cli.api.last().body["messages"])
+        for word in ("my name is Ada", "I live in London", "paid the bill"):
+            assert word in said
     assert set(uuids(store.entries(key)).values()) == {1}
 
 
