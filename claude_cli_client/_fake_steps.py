@@ -55,7 +55,7 @@ def say_capture(
 
     Its last result decides the exit code, as in `result`.
     """
-    lines = Path(path).read_bytes().split(b"\n")
+    lines = Path(path).expanduser().read_bytes().split(b"\n")
     if not lines[-1]:
         lines.pop()
     return tuple(_captured(line + b"\n") for line in lines[start:stop])
@@ -260,9 +260,9 @@ def wait_for(name: str) -> Step:
 
 
 def touch(path: str | os.PathLike[str], content: str | bytes = b"") -> Step:
-    """Writes a file, as a tool of the CLI would; a relative path is below the CLI's folder."""
+    """Writes a file, as a tool of the CLI would; a relative path is below the CLI's folder, `~` is ours."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    return Step("touch", (os.fspath(path), data))
+    return Step("touch", (os.path.expanduser(path), data))
 
 
 def hang() -> Step:

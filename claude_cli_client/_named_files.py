@@ -6,6 +6,7 @@ drops the whole file, with every rule that denies something. So their text, and 
 in them (`_settings_shapes.py`), are checked here, in a file as well as in a dict.
 
 Behind a `command_prefix` no file is looked at, only `cwd`, in which the prefix runs: the CLI's disk may be another one.
+`cwd` and `config_dir` are completed all the same, for they are seen from here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ._checks import as_text, is_path
+from ._home import expanded
 from ._merge import refuse_conflicts
 from ._objects import is_json_text, loads
 from ._settings_file import read_json
@@ -23,9 +25,10 @@ from ._settings_file import read_json
 _PATHS_AS_TEXT: Final = ("settings", "mcp_servers", "agents")  # a text that is no JSON is a path
 _PROMPTS: Final = ("system_prompt", "append_system_prompt")
 _FILES: Final = (*_PATHS_AS_TEXT, *_PROMPTS)
-_PATHS: Final = ("cwd", "config_dir", "debug_file")
+_OURS: Final = ("cwd", "config_dir")  # seen from where this program is
+_PATHS: Final = ("debug_file",)
 _LISTS_OF_PATHS: Final = ("add_dirs", "plugin_dirs")
-_NAMING: Final = frozenset((*_FILES, *_PATHS, *_LISTS_OF_PATHS, "sandbox"))
+_NAMING: Final = frozenset((*_OURS, *_FILES, *_PATHS, *_LISTS_OF_PATHS, "sandbox"))
 
 
 def find_named(options: dict[str, Any]) -> None:
@@ -33,15 +36,14 @@ def find_named(options: dict[str, Any]) -> None:
     if _NAMING.isdisjoint(options):
         return
     here = not options.get("command_prefix")
+    cwd = options.get("cwd")
+    for name in _OURS:
+        if options.get(name) is not None:
+            options[name] = _absolute(name, expanded(name, options[name]))
+    if cwd is not None and not os.path.isdir(options["cwd"]):
+        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
     if here:
         _expand(options)
-    cwd = options.get("cwd")
-    if cwd is not None and not os.path.isdir(cwd):
-        raise ValueError(f"cwd must be an existing directory, and {as_text(cwd)!r} is not")
-    for name in ("cwd", "config_dir"):
-        if options.get(name) is not None:
-            options[name] = _absolute(name, as_text(options[name]))
-    if here:
         _find(options, options["cwd"] if cwd is not None else "")
     _check_settings(options)
 
@@ -68,27 +70,18 @@ def _names_a_file(name: str, value: Any) -> bool:
 
 
 def _expand(options: dict[str, Any]) -> None:
-    """`~`, which only a shell expands. A text that may be JSON or a prompt is left alone."""
+    """`~` in what the CLI would take as it is. A text that may be JSON or a prompt is left alone."""
     for name in (*_PATHS, *_PATHS_AS_TEXT):
         if options.get(name) is not None and (name in _PATHS or _names_a_file(name, options[name])):
-            options[name] = _home(name, as_text(options[name]))
+            options[name] = expanded(name, options[name])
     for name in _PROMPTS:  # of which a text is the prompt itself: a path must stay one
         if is_path(options.get(name)):
             from pathlib import Path
 
-            options[name] = Path(_home(name, as_text(options[name])))
+            options[name] = Path(expanded(name, options[name]))
     for name in _LISTS_OF_PATHS:
         if options.get(name) is not None:
-            options[name] = [_home(name, as_text(path)) for path in options[name]]
-
-
-def _home(name: str, path: str) -> str:
-    if not path.startswith("~"):
-        return path
-    expanded = os.path.expanduser(path)
-    if expanded.startswith("~"):
-        raise ValueError(f"{name} begins with {path.partition('/')[0]}, and nobody knows where that is: {path!r}")
-    return expanded
+            options[name] = [expanded(name, path) for path in options[name]]
 
 
 def _absolute(name: str, path: str) -> str:

@@ -36,10 +36,10 @@ def parse_line(line: str | bytes) -> list[Event]:
 def replay(path: str | os.PathLike[str]) -> Replay:
     """The events of an archived turn, in order, with one terminal event at the end.
 
-    Reads the file as it goes, lines of any length up to 256 MiB. Raises `OSError` if it cannot be
+    `~` is the home. Reads the file as it goes, lines of any length up to 256 MiB. Raises `OSError` if it cannot be
     opened. Close it, or iterate to the end.
     """
-    return Replay(open(path, "rb"))
+    return Replay(open(os.path.expanduser(path), "rb"))
 
 
 class Replay(Iterator[Event]):

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from . import _checks
+from ._home import expanded
 from ._sqlite_file import Database
 from .errors import StoreError
 from .store import SessionKey, StoredSession, StoredSummary, checked, encoded, identity, later, summarize
@@ -75,7 +76,7 @@ _SUBPATHS: Final = f"SELECT subpath {_SESSION} AND subpath <> '' ORDER BY id"
 
 
 class SQLiteStore:
-    """Sessions in the file `path`, which is made if it is not there, for its owner's eyes only.
+    """Sessions in the file `path` (`~` is the home), which is made if it is not there, for its owner's eyes only.
 
     Safe for many threads and processes on one machine, before and after a fork; not for a network
     file system, whose locks cannot be relied on. A call waits at most `timeout` seconds for other
@@ -223,7 +224,7 @@ def _checked(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if text.startswith((":", "file:")):
         raise ValueError(f"path must be that of a file, not {text!r}; a store in memory is MemoryStore()")
-    text = os.path.abspath(text)
+    text = os.path.abspath(expanded("path", text))
     if os.path.isdir(text):
         raise ValueError(f"path is a folder: {text}; give the path of a file in it")
     folder = os.path.dirname(text)

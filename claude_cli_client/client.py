@@ -301,12 +301,14 @@ class Client:
             return list(known[1])
         from pathlib import Path
 
+        from ._home import expanded
+
         folder = os.fsdecode(self._settings_dir) if self._settings_dir is not None else "~/.claude"
         if folder.startswith("~") and not os.environ.get("HOME"):
             raise RuntimeError(f"HOME is not set, so {folder} cannot be found; give settings_dir=")
         found = [
             path
-            for path in Path(folder).expanduser().glob("*settings.json")
+            for path in Path(expanded("settings_dir", folder)).glob("*settings.json")
             if path.name == "settings.json" or path.name.endswith("-settings.json")
         ]
         self._settings = (monotonic(), sorted(found))

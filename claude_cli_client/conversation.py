@@ -184,7 +184,7 @@ class Conversation:
         """The folder of its turns; "" where that is the working directory, and this is gone."""
         cwd = self._options.get("cwd") or self._client._defaults.get("cwd") or ""
         try:
-            return os.path.abspath(os.path.expanduser(os.fsdecode(cwd)))
+            return _absolute(os.fsdecode(cwd))
         except OSError:  # a deploy that replaced the folder we run in; a turn says what it needs
             return ""
 
@@ -232,7 +232,12 @@ def _remembered(resume: Any) -> tuple[str, str]:
     session_id, cwd = (resume.get(name) or "" for name in _FIELDS)  # an id, or the title that it was begun with
     if set(resume) - set(_FIELDS) or not isinstance(cwd, str) or not isinstance(session_id, str):
         raise ValueError(f"this is not what Conversation.to_dict() gave: {dict(resume)!r}")
-    return session_id, cwd
+    return session_id, os.path.expanduser(cwd)
+
+
+def _absolute(path: str) -> str:
+    path = os.path.expanduser(path)
+    return path if path.startswith("~") else os.path.abspath(path)  # nobody knows such a user: the turn says so
 
 
 def _is_stale(run: Run) -> bool:

@@ -311,7 +311,7 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
     """
     from ._ask_version import ask_version
 
-    path = os.fsdecode(path)
+    path = os.path.expanduser(os.fsdecode(path))
     stamp = _stamp(path)
     try:
         version = ask_version(path, timeout, env)
@@ -329,7 +329,7 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
 
 def known_version(path: str | os.PathLike[str]) -> str:
     """The version that this very file last said it has, without running it; "" if unknown."""
-    path = os.fsdecode(path)
+    path = os.path.expanduser(os.fsdecode(path))
     known = _versions.get(path)
     return known[2] if known and known[:2] == _stamp(path) else ""
 

@@ -225,7 +225,8 @@ class FakeCLI:
         if not encoded:
             raise ValueError("scripts is empty")
         self._owner = os.getpid()
-        self.directory = Path(tempfile.mkdtemp(prefix="fake-cli-", dir=directory)).resolve()
+        base = None if directory is None else os.path.expanduser(directory)
+        self.directory = Path(tempfile.mkdtemp(prefix="fake-cli-", dir=base)).resolve()
         self.path = self.directory / "claude"
         try:
             self._write(encoded, version)

@@ -8,7 +8,7 @@
 Every function works on the files of this machine, or with `store=` on a `SessionStore`; for both the
 rest is the same:
 
-- `directory`: only the sessions of this directory. Its symbolic links are resolved, as the CLI does.
+- `directory`: only the sessions of this directory. `~` is the home. Its symbolic links are resolved, as the CLI does.
   Without it, those of all projects. Directories whose paths differ in nothing but other characters
   than letters and digits share a folder in the CLI, so their sessions are listed together; `cwd`
   says whose each is.
@@ -32,7 +32,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ._chain import Link, SessionMessage, agent_conversation, conversation, link, links_of, message_of, noted
-from ._checks import as_text, path, repaired, uuid, whole
+from ._checks import path, repaired, uuid, whole
+from ._home import expanded
 from ._session_fork import ForkPlan, first_until
 from ._summary import LONGEST_TEXT, SessionInfo, session_info, summarize
 from .errors import SessionNotFoundError
@@ -243,19 +244,23 @@ class _Transcript(Protocol):
 
 
 def _place(directory: AnyPath | None, config_dir: AnyPath | None, store: SessionStore | None) -> OnDisk | InStore:
-    for name, value in (("directory", directory), ("config_dir", config_dir)):
-        if value is not None:
-            path(name, value)
-    where = None if directory is None else as_text(directory)
+    where, config = (_folder(name, value) for name, value in (("directory", directory), ("config_dir", config_dir)))
     if store is None:
         from ._on_disk import OnDisk
 
-        return OnDisk(where, None if config_dir is None else as_text(config_dir))
+        return OnDisk(where, config)
     if config_dir is not None:
         raise ValueError("config_dir is about files on disk, and store about another place: give one of them")
     from ._in_store import InStore
 
     return InStore(where, store)
+
+
+def _folder(name: str, value: AnyPath | None) -> str | None:
+    if value is None:
+        return None
+    path(name, value)
+    return expanded(name, value)
 
 
 def _page(limit: int | None, offset: int) -> tuple[int, int | None]:

@@ -28,7 +28,7 @@ LAYERS = {
     "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk _in_store "
-    "_fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file",
+    "_fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file _home",
     3: "_pool _launch _named_files _simple_mode _map _places _probe run client session conversation _open_session "
     "_stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "

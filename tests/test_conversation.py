@@ -329,7 +329,7 @@ def test_a_folder_below_a_working_directory_that_is_gone(play, tmp_path):
     """A relative one is not there: told as by a client, and what is known can be asked."""
     conversation = chat(play(*ANSWER), cwd="below")
     with nowhere(tmp_path):
-        with pytest.raises(ValueError, match="cwd must be an existing directory"):
+        with pytest.raises(ValueError, match="cwd is relative, and the working directory is gone"):
             conversation.ask("one")
         assert conversation.to_dict() == {"session_id": None, "cwd": None}
 

@@ -131,12 +131,8 @@ def test_a_working_directory_that_is_gone(play, tmp_path, monkeypatch, name):
     os.chdir(gone)
     try:
         gone.rmdir()
-        if name == "config_dir":  # a relative `cwd` is just not there
-            with pytest.raises(ValueError, match="working directory is gone"):
-                Client(cli_path=fake.path).run("p", config_dir="x")
-        else:
-            with pytest.raises(ValueError, match="must be an existing directory"):
-                Client(cli_path=fake.path).run("p", cwd="x")
+        with pytest.raises(ValueError, match=f"{name} is relative, and the working directory is gone"):
+            Client(cli_path=fake.path).run("p", **{name: "x"})
         assert Client(cli_path=fake.path).ask("p", **{name: str(tmp_path)}).result == "1"
     finally:
         os.chdir(here)
