@@ -4,8 +4,9 @@ Pure. `spoken` gives too many rather than too few:
 
 * Where every program is one that only reads its words (`grep -r rm .`), each says itself and no more.
 * In all other commands quotes and backslashes are taken away, each word may be where a command begins
-  (who knows all of `sudo`, `flock`, `find -exec`), and a program's path counts as its name. What the
-  shell would fill in (`*`, `?`, `[...]`, a variable) is marked, and may become what it can.
+  (who knows all of `sudo`, `flock`, `find -exec`), also behind the letters of an option (`su -c'rm x'`),
+  and a program's path counts as its name. What the shell would fill in (`*`, `?`, `[...]`, a variable)
+  is marked, and may become what it can.
 * Where words could come out of an expansion, commands out of a pipe into a shell, and wherever it is
   not clear what is quoted, it is `Unclear`; what cannot be read counts as denied.
 
@@ -29,8 +30,9 @@ STAR: Final = "\ue000"
 SOME: Final = "\ue001"
 VALUE: Final = "\ue002"
 _OPEN: Final = "\ue003"  # a bracket, until it is known what it begins
+_QUOTED: Final = "\ue004"  # for the dash of an option with quotes: they say where a value begins
 _MARKS: Final = str.maketrans({"*": STAR, "?": SOME, "[": _OPEN})
-_UNREADABLE: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f\ue000-\ue003]")
+_UNREADABLE: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f\ue000-\ue004]")
 
 
 def spoken(command: str) -> Iterator[str]:
@@ -287,6 +289,7 @@ def _suspected(command: str, depth: int = 0) -> Iterator[str]:
         for text in (
             read.text,
             bare,
+            _bare(_QUOTED_OPTION.sub(_QUOTED, read.text)),
             _bare(command),
             _with_input(marked),
             _with_input(_redirected(quoted)),
@@ -338,8 +341,20 @@ def _check_patterns(marked: str) -> None:
             program = word in _RUNS_NEXT or (program and ASSIGNMENT.match(word) is not None)
 
 
+# The dash of an option that holds a quote or a backslash, or stands in quotes together with what follows.
+_QUOTED_OPTION: Final = re.compile(
+    r"""(?<![^\s;|&(){}<>!])(?:-(?=[^\s;|&()<>]*['"\\])|['"\\]+-(?=[^\s;|&()<>'"\\]*(?:\s|['"\\][^\s;|&()<>])))"""
+)
+# The letters of an option, one or several. Without quotes a value is looked for behind those that have
+# commands for values (`env -Stouch M`): behind every one there would be an `rm` in `-perm` and `-arm`.
+_LETTERS: Final = re.compile(f"[-{_QUOTED}][A-Za-z0-9]*")
+_TAKE_COMMANDS: Final = frozenset("cCEIOPST")
+_TAKE_COMMANDS_ALONE: Final = _TAKE_COMMANDS | {"e", "x"}
+
+
 def _beginnings(piece: str) -> Iterator[str]:
-    """The text from each word on; of a word that is a path, from its last name on as well.
+    """The text from each word on; of a word that is a path, from its last name on as well; of an option,
+    from where its value may begin.
 
     Not from a bare `*`: see `_check_patterns`. It would be everything, and is mostly files to work on.
     """
@@ -347,7 +362,16 @@ def _beginnings(piece: str) -> Iterator[str]:
     while start < len(piece):
         end = piece.find(" ", start)
         end = len(piece) if end < 0 else end
-        for begin in sorted({start, piece.rfind("/", start, end) + 1 or start}):
+        for begin in sorted({start, piece.rfind("/", start, end) + 1 or start, *_values(piece, start, end)}):
             if piece[begin:end].strip(STAR):
-                yield piece[begin:]
+                yield piece[begin:].replace(_QUOTED, "-")
         start = end + 1
+
+
+def _values(piece: str, start: int, end: int) -> Iterator[int]:
+    """Where the value of an option may begin that is written without a space behind its letters."""
+    found = _LETTERS.match(piece, start, end)
+    letters = found[0] if found else ""
+    for place, letter in enumerate(letters[1:], 1):
+        if letters[0] == _QUOTED or letter in (_TAKE_COMMANDS_ALONE if place == 1 else _TAKE_COMMANDS):
+            yield start + place + 1
