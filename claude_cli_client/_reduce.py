@@ -5,9 +5,10 @@ Pure. A run feeds it as lines arrive, `replay` from an archive; both get the sam
 What a turn ends with is decided here, and only here:
 
 * The *answer* is the first `result` line that our prompt caused: no `origin`, and no other such
-  line before it, lost ones included (`result_index`). It is held back, because the CLI prints lines
-  behind it and the terminal event comes last. Every other `result` line becomes a `task_result`
-  and passes through.
+  line before it, lost ones included (`result_index`). In a live session it is the one that names
+  the prompt, whatever its `origin`: a prompt that comes while the CLI's comment on a task runs a
+  tool is answered in that comment. It is held back, because the CLI prints lines behind it and the
+  terminal event comes last. Every other `result` line becomes a `task_result` and passes through.
 * Without an answer the terminal event is made up: type `error`, with the subtype that says why.
 * Its `result` falls back to the text of the last message where the CLI left it out, left it
   empty, or gave only the last of several text blocks of one message.
@@ -77,6 +78,11 @@ class Reducer:
     def is_over(self) -> bool:
         """Whether the turn is: its answer is there, or is lost and will not come."""
         return self.answer is not None or self._completed
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer is there and the CLI is done with the prompt, which it may say before or behind it."""
+        return self.answer is not None and self._completed
 
     def lost_line(self, limit: int) -> str:
         """To be added to the sentence of a turn without a result: a line that may have been it."""
@@ -200,21 +206,22 @@ class Reducer:
         self._in_turn = False
         self.in_result = True
         self._cost = self._cost_with(event)
-        # Ours is the first without an origin, if none that stood before it has been lost.
         place, self._results = self._results, self._results + 1
-        if self.answer is None and event.origin is None and self._is_ours(event, place):
+        if self.answer is None and self._is_ours(event, place):
             self.answer = event
             self.session_id = event.session_id or self.session_id
             return None
         return changed(event, type="task_result")
 
     def _is_ours(self, event: Event, place: int) -> bool:
-        """Whether our prompt caused this result, which no notification did."""
+        """Whether our prompt caused this result."""
         if not self._prompt_uuid:
-            return (event.result_index or 0) <= place
+            # The first that no notification caused, if none that stood before it has been lost.
+            return event.origin is None and (event.result_index or 0) <= place
         named = event.data.get("user_message_uuids") or [event.data.get("user_message_uuid")]
-        # A CLI that names no prompts has one at a time: ours.
-        return named == [None] or (isinstance(named, list) and self._prompt_uuid in named)
+        if named == [None]:  # a CLI that names no prompts has one at a time: ours
+            return event.origin is None
+        return isinstance(named, list) and self._prompt_uuid in named
 
     def _cost_with(self, event: Event) -> float | None:
         total = event.session_cost_usd

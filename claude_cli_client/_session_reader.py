@@ -201,7 +201,7 @@ class SessionReader(Reader):
             for event in events
             if event.type == "command_lifecycle" and event.data.get("command_uuid") == turn.uuid
         ]
-        if "cancelled" in states or ("completed" in states and turn.reducer.answer is not None):
+        if "cancelled" in states or turn.reducer.is_complete:
             self._end_turn()
         elif turn.reducer.is_over and "settle" not in self._at:
             self._at.set(settle=monotonic() + _SETTLE)

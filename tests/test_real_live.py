@@ -627,6 +627,21 @@ def test_a_prompt_while_a_comment_is_on(cli: RealCLI):
     assert result.origin is None
 
 
+def test_a_prompt_that_is_answered_in_a_comment(cli: RealCLI):
+    """A prompt that comes while the CLI's comment runs a tool is answered in that turn: by `mine`, not lost."""
+    session = cli.session(allowed_tools=["Bash"])
+    gate, key = cli.gate(), Key(cli)
+    late, slow = bash("true", run_in_background=True), bash(f"echo x > {gate.path}; {key.wait}")
+    session.ask(f"go {late}[[then]][[text: started]][[then]]{slow}[[then]][[text: it is done]]")
+    gate.wait()
+    everything = session.events()
+    run = session.run("next [[text: mine]]")
+    read_until(everything, lambda event: event.type == "command_lifecycle")  # it is in the CLI's queue
+    key.turn()
+    assert run.result().result == "mine"
+    answers_to_its_own(session)
+
+
 def test_events_end_with_the_session(cli: RealCLI):
     """`events()` has all turns, in order, and ends when the session is closed."""
     session = cli.session()

@@ -332,6 +332,18 @@ def test_a_joined_prompt(live):
     assert session.ask("q").result == "both"
 
 
+def test_a_prompt_that_is_answered_in_a_comment(live, monkeypatch):
+    """The result names the prompt and has the task's origin; it is the answer, and the turn ends with it."""
+    monkeypatch.setattr(_session_reader, "_SETTLE", 1000.0)
+    mine = {"user_message_uuids": [PROMPT_UUID], "origin": {"kind": "task-notification"}}
+    _, session = live(
+        wait_for_line({"type": "user"}), lifecycle("queued"), lifecycle("started"), text("mine"),
+        lifecycle("completed"), result("mine", **mine), turn(),
+    )  # fmt: skip
+    assert session.run("q").result(DEADLINE).result == "mine"
+    assert session.ask("q2").result == "done"
+
+
 def test_a_cli_that_names_no_prompts(live, monkeypatch):
     """Without uuids and lifecycle the first result is the answer, and the turn is over soon after."""
     monkeypatch.setattr(_session_reader, "_SETTLE", 0.02)
