@@ -246,8 +246,8 @@ class Channel:
             self.faults.append(f"while ending a run: {type(error).__name__}")
         if terminal is not None:
             self.events.put((0, [terminal]))
+        self.ended.open()  # before the mark of the end: whoever has read to it finds the run done
         self.events.put(None)
-        self.ended.open()
         for remark in self.remarks:
             _log.warning("%s", remark)
         for fault in self.faults:

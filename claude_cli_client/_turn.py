@@ -111,5 +111,5 @@ class Turn:
         except BaseException as error:  # noqa: BLE001 - whoever waits must be woken
             self._channel.faults.append(f"while ending a turn: {type(error).__name__}")
         self.events.put((0, [terminal]))
+        self.ended.open()  # before the mark of the end, as a channel does
         self.events.put(None)
-        self.ended.open()

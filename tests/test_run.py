@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 import time
 
 import pytest
@@ -18,16 +19,21 @@ from claude_cli_client import (
     ResultError,
     TurnCancelled,
     TurnError,
+    _channel,
+    _turn,
 )
+from claude_cli_client._sync import Latch
 from claude_cli_client.testing import (
     MODEL,
     SESSION_ID,
     api_failure,
     delta,
     exit_with,
+    expect_initialize,
     hang,
     init,
     on_term,
+    read_stdin,
     ready,
     repeat,
     result,
@@ -39,6 +45,7 @@ from claude_cli_client.testing import (
     tool_result,
     tool_use,
     touch,
+    turn,
     wait_for,
 )
 
@@ -82,6 +89,24 @@ def test_an_exhausted_run_stays_exhausted(play):
         assert run.next_event(0) is None
         assert run.next_event(10) is None
     assert run.done
+
+
+@pytest.mark.parametrize("kind", ["run", "session"])
+def test_a_run_that_is_read_to_its_end_is_done(play, monkeypatch, kind):
+    """The end of the loop does not come before the end itself, however late its thread says so."""
+
+    class Late(Latch):
+        def open(self):
+            threading.Event().wait(0.1)
+            super().open()
+
+    fake = play(*(expect_initialize(), turn(), read_stdin()) if kind == "session" else TURN)
+    with Client(cli_path=fake.path) as client:
+        begin = client.session().run if kind == "session" else client.run
+        monkeypatch.setattr(_turn if kind == "session" else _channel, "Latch", Late)
+        run = begin("p")
+        list(run)
+        assert run.done
 
 
 def test_events_arrive_while_the_turn_goes_on(play):

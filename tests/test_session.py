@@ -1494,7 +1494,9 @@ def test_a_prompt_right_behind_the_terminal_event(live, monkeypatch):
 
     _, session = live(turn(), turn())
     monkeypatch.setattr(_turn, "Latch", Late)
-    assert list(session.run("a"))[-1].result == "done"
+    first = session.run("a")
+    assert next(event for event in first if event.is_terminal).result == "done"
+    assert not first.done
     second = session.run("b")
     go.set()
     assert second.result().result == "done"
