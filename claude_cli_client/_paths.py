@@ -21,6 +21,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from ._globs import fits
+
 MAX_LENGTH: Final = 4096  # Linux's own limit of a path
 
 Segments: TypeAlias = "tuple[str, ...]"
@@ -36,7 +38,7 @@ class Places:
 
 @dataclass(frozen=True)
 class PathPattern:
-    """A pattern: the place it begins at ("/", "~" or "."), and its segments."""
+    """A pattern: the place it begins at ("/", "~" or "."), and its segments, of which `**` is any number."""
 
     place: str
     segments: tuple[str, ...]
@@ -64,13 +66,11 @@ class PathPattern:
 
     def _above(self, base: Segments | None, path: Segments) -> bool:
         """Whether the pattern, at a place or at any, fits the path or a directory above it."""
-        below = _folded(self.segments)
+        below = (*_folded(self.segments), "**")
         if base is None:
-            fixed, segments = 0, ("**", *below)
-        else:
-            segments, path = _shortened((*_folded(base), *below)), _shortened(path)
-            fixed = max(0, len(segments) - len(below))
-        return any(_fits(segments, path[:length], fixed) for length in range(1, len(path) + 1))
+            return _fits(("**", *below), path)
+        segments = _shortened((*_folded(base), *below))
+        return _fits(segments, _shortened(path), max(0, len(segments) - len(below)))
 
     def _bases(self, places: Places) -> list[Segments]:
         return [_split(base) for base in {"/": ("/",), "~": places.home, ".": places.cwd}[self.place]]
@@ -81,7 +81,7 @@ def _split(path: str) -> Segments:
 
 
 def _relative(path: str) -> bool:
-    return not path.startswith(("/", "~")) and ".." not in path.split("/")
+    return len(path) <= MAX_LENGTH and not path.startswith(("/", "~")) and ".." not in path.split("/")
 
 
 def _absolute(path: str, places: Places) -> list[Segments]:
@@ -126,24 +126,11 @@ def _shortened(path: Segments) -> Segments:
 
 def _fits(pattern: Segments, path: Segments, fixed: int = 0) -> bool:
     """Whether the whole path fits. The first `fixed` segments of the pattern are no patterns."""
-    if pattern[:fixed] != path[:fixed]:
-        return False
-    return bool(_expression(pattern[fixed:]).fullmatch("".join("/" + segment for segment in path[fixed:])))
+    return pattern[:fixed] == path[:fixed] and fits(pattern[fixed:], path[fixed:], "**", _is_named)
 
 
-def _expression(pattern: Segments) -> re.Pattern[str]:
-    made = ""
-    for index, segment in enumerate(pattern):
-        if segment != "**":
-            made += "/" + "".join(_ONE.get(character) or re.escape(character) for character in segment)
-        elif index == len(pattern) - 1:
-            made += "(?:/[^/]+)+"  # what is in a directory, not itself
-        else:
-            made += "(?:/[^/]+)*"
-    return re.compile(made, re.DOTALL)  # `re` keeps the latest ones
-
-
-_ONE: Final = {"*": "[^/]*", "?": "[^/]"}
+def _is_named(segment: str, name: str) -> bool:
+    return segment == name or fits(segment, name, "*", lambda wanted, letter: wanted in ("?", letter))
 
 
 def pattern(text: str) -> PathPattern:
@@ -162,6 +149,8 @@ def pattern(text: str) -> PathPattern:
         raise ValueError(f"a path rule knows '*', '?' and '**', and no other special characters: {text[:60]!r}")
     if any("**" in segment and segment != "**" for segment in segments):
         raise ValueError(f"'**' must stand alone between slashes: {text[:60]!r}")
-    while rest.endswith("/") and segments[-1] != "**":
-        segments = (*segments, "**")  # a directory is what is in it
+    if rest.endswith("/") and segments[-1] != "**":
+        segments = (*segments, "**")
+    if segments[-1] == "**":
+        segments = (*segments[:-1], "*", "**")  # what is in a directory, not itself
     return PathPattern(place, segments)

@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from ._checks import rules as check_rules
 from ._checks import split_rules
+from ._globs import glob
 from ._paths import IGNORED, PathPattern, Places, pattern
 from ._permissions import PermissionRequest
-from ._shell import Unclear, glob, parts
+from ._shell import Unclear, parts
 from ._suspicion import VALUE, could_be, filled, spoken
 
 Input = Mapping[str, Any]

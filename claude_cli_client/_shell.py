@@ -83,20 +83,3 @@ def _why(command: str, position: int) -> str:
     if character == '"':
         return "it holds an expansion in double quotes, or an open quote"
     return f"it holds {_WHY.get(character, 'a control character')}"
-
-
-def glob(pattern: str, text: str) -> bool:
-    """`*` is anything. Not a regular expression: several `.*` in one could take minutes on a long text."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == text
-    last = rest.pop()
-    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
-        return False
-    position, end = len(first), len(text) - len(last)
-    for middle in rest:
-        found = text.find(middle, position, end)
-        if found < 0:
-            return False
-        position = found + len(middle)
-    return True

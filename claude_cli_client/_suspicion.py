@@ -20,7 +20,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ._shell import ASSIGNMENT, Unclear, cut, glob
+from ._globs import glob
+from ._shell import ASSIGNMENT, Unclear, cut
 
 # Longer commands are not searched: each word is a beginning, which is quadratic.
 MAX_LENGTH: Final = 5_000

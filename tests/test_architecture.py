@@ -25,15 +25,16 @@ LAYERS = {
     1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict _protocol callbacks "
     "_permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell _paths mcp _tools "
     "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
-    "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names",
+    "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names _globs",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
-    "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk _in_store "
-    "_fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file _home",
+    "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk "
+    "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file "
+    "_home",
     3: "_pool _launch _named_files _simple_mode _map _places _probe run client session conversation _open_session "
     "_stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
-    "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts _check_store "
-    "_store_rules _store_listing_rules _usage",
+    "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts "
+    "_check_store _store_rules _store_listing_rules _usage",
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names.split()}
 
@@ -63,14 +64,14 @@ BudgetExceededError CLINotFoundError CLIVersionError COMPACT_BOUNDARY Capacity C
 ConcurrencyError ControlError Conversation ConversationOptions DONT_ASK Deny ERROR Effort Event HOOK HookCall
 HookMatcher HookReply INIT InterruptedTurnError InvalidRequestError MANUAL MIRROR_ERROR MaxTurnsError MemoryStore
 ModelNotFoundError OVERSIZE OutputLimitError PLAN PermissionMode PermissionPrompts PermissionRequest PermissionUpdate
-ProcessError PromptTooLongError RATE_LIMIT RESULT RETRACTED RETRY RateLimitError RefusalError ResultError Run RunOptions
-SQLiteStore STREAM_EVENT SYSTEM ServerError Session SessionClosedError SessionInUseError SessionInfo SessionKey
-SessionMessage SessionNotFoundError SessionStore SettingSource SlotTimeoutError StaleSessionError StartError StoreError
-StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT TASK_STARTED TASK_UPDATED TEXT TEXT_DELTA THINKING
-THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext ToolResult ToolServer Totals
-TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__ delete_session find_cli
-fork_session get_messages get_session get_subagent_messages is_stale_session list_sessions list_subagents parse_line
-rename_session replay tag_session tool unattended
+ProcessError PromptTooLongError RATE_LIMIT RESULT RETRACTED RETRY RateLimitError RefusalError ResultError Run
+RunOptions SQLiteStore STREAM_EVENT SYSTEM ServerError Session SessionClosedError SessionInUseError SessionInfo
+SessionKey SessionMessage SessionNotFoundError SessionStore SettingSource SlotTimeoutError StaleSessionError
+StartError StoreError StructuredOutputError TASK_NOTIFICATION TASK_PROGRESS TASK_RESULT TASK_STARTED TASK_UPDATED TEXT
+TEXT_DELTA THINKING THINKING_DELTA TOOL_INPUT_DELTA TOOL_PROGRESS TOOL_RESULT TOOL_USE ThinkingMode ToolContext
+ToolResult ToolServer Totals TurnCancelled TurnError TurnOptions TurnTimeout USER_TEXT UnfinishedTurnError __version__
+delete_session find_cli fork_session get_messages get_session get_subagent_messages is_stale_session list_sessions
+list_subagents parse_line rename_session replay tag_session tool unattended
 """
 EXPORTS = _EXPORTS.split()
 # Every module without an underscore.
