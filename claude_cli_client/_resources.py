@@ -8,7 +8,7 @@ it reads a resource whose address fits a template.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from ._schema import Deriver
@@ -16,6 +16,7 @@ from ._shapes import MISSING, Field, object_reader
 from ._signature import code_of, parameters_of, resolved_hints
 from ._tool_result import MAX_CHARS, Unsendable, plain, resource_contents, to_json, wire
 
+MAX_URI: Final = 16_384
 _VARIABLE: Final = re.compile(r"\{([+]?)(\w+)(\*?)\}")
 
 
@@ -27,7 +28,8 @@ class Resource:
 
     `content`: a str, bytes, or a function that returns one, or what becomes JSON (dict, list, dataclass).
     An address with `{variables}` is a template; the function gets each as a str, as it stands in the address.
-    A variable takes no `/`, unless it is written `{+path}`.
+    A variable takes no `/`, unless it is written `{+path}`. Where an address can be cut in several ways, each
+    variable has as much as it can, the first one first.
     """
 
     def __init__(
@@ -43,15 +45,22 @@ class Resource:
             raise ValueError("the uri of a resource must be a text that is not empty")
         self.uri, self.name, self.description, self.mime = uri, name or uri, description, mime
         self.content = content
-        self.variables = [found.group(2) for found in _VARIABLE.finditer(uri)]
-        where = f"resource {uri!r}"
+        self._first, *parts = _VARIABLE.split(uri)
+        # Each variable: its name, whether it takes a `/`, and the text behind it.
+        variables = zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
+        self._parts = [(name, bool(before or sign), behind) for before, name, sign, behind in variables]
+        self.variables = [name for name, _, _ in self._parts]
+        where = f"resource {uri[:200]!r}"
+        if len(uri) > MAX_URI:
+            raise ValueError(f"{where}: its uri has {len(uri):,} characters, and may have {MAX_URI:,}")
+        if not all(map(str.isidentifier, self.variables)) or len({*self.variables}) < len(self.variables):
+            raise ValueError(f"{where}: its variables must be names that differ, not {self.variables}")
         if callable(content):
             self._check_function(content, where)
         elif not isinstance(content, (str, bytes)):
             raise TypeError(f"{where}: its content must be a str, bytes or a function, not a {type(content).__name__}")
         elif self.variables:
             raise TypeError(f"{where} has variables, so its content must be a function of them")
-        self._pattern = _pattern_of(uri)
 
     def _check_function(self, function: Callable[..., Any], where: str) -> None:
         inner, bound = code_of(function, where)
@@ -66,8 +75,37 @@ class Resource:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The variables of an address of this resource; None if it is another's."""
-        found = self._pattern.fullmatch(uri)
-        return found.groupdict() if found else None
+        if not uri.startswith(self._first):
+            return None
+        values, at = {}, len(self._first)
+        for (name, _, behind), ends in zip(self._parts, self._ends(uri), strict=True):
+            if at not in ends:
+                return None
+            values[name] = uri[at : ends[at]]
+            at = ends[at] + len(behind)
+        return values if at == len(uri) else None
+
+    def _ends(self, uri: str) -> list[dict[int, int]]:
+        """For each variable: where it can begin so that all from there on fits, with the last place where it can end.
+
+        From the end of the address on, once over it for each variable. No regular expression: it would try
+        all ways to cut an address, which is the model's, and `re` lets no other thread run meanwhile.
+        """
+        found: list[dict[int, int]] = []
+        rest: Container[int] = {len(uri)}  # where what is behind a variable and its text can begin
+        for _, takes_slash, behind in reversed(self._parts):
+            ends: dict[int, int] = {}
+            last = 0
+            for begin in reversed(range(len(uri))):
+                end = begin + 1
+                if not last and end + len(behind) in rest and uri.startswith(behind, end):
+                    last = end
+                if uri[begin] == "/" and not takes_slash:
+                    last = 0
+                elif last:
+                    ends[begin] = last
+            found, rest = [ends, *found], ends
+        return found
 
     def read(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
         """The contents under an address that matched. Raises what the function raises, or Unsendable."""
@@ -85,18 +123,6 @@ class Resource:
         entry = {"uriTemplate" if self.variables else "uri": self.uri, "name": self.name}
         more = {"description": self.description, "mimeType": self.mime}
         return {**entry, **{key: value for key, value in more.items() if value is not None}}
-
-
-def _pattern_of(uri: str) -> re.Pattern[str]:
-    parts, end = [], 0
-    for found in _VARIABLE.finditer(uri):
-        many = found.group(1) or found.group(3)
-        parts += [re.escape(uri[end : found.start()]), f"(?P<{found.group(2)}>{'.+' if many else '[^/]+'})"]
-        end = found.end()
-    try:
-        return re.compile("".join([*parts, re.escape(uri[end:])]), re.DOTALL)
-    except re.error as error:
-        raise ValueError(f"resource {uri!r}: its address cannot be read: {error}") from None
 
 
 class Prompt:

@@ -46,7 +46,7 @@ from ._jsonrpc import (
     tool_of,
 )
 from ._objects import mcp_server
-from ._resources import Prompt, Resource
+from ._resources import MAX_URI, Prompt, Resource
 from ._shapes import Mismatch
 from ._tool_result import ToolResult, Unsendable, failure, wire
 from ._tools import Cancelled, Tool, ToolContext, tool
@@ -248,6 +248,8 @@ class ToolServer:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise Refused(INVALID_PARAMS, "resources/read needs a uri")
+        if len(uri) > MAX_URI:
+            raise Refused(INVALID_PARAMS, f"a uri may have {MAX_URI:,} characters, and this one has {len(uri):,}")
         for resource in sorted(self.resources, key=lambda one: bool(one.variables)):
             variables = resource.match(uri) if resource.variables else ({} if resource.uri == uri else None)
             if variables is not None:

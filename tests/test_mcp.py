@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
 import pytest
@@ -856,12 +857,64 @@ def test_resource_templates():
             Resource("f://{+path}", lambda path: path),
         ]
     )
-    assert server.handle(request("resources/list"))["result"] == {"resources": [{"uri": "o://latest", "name": "o://latest"}]}
+    assert server.handle(request("resources/list"))["result"] == {
+        "resources": [{"uri": "o://latest", "name": "o://latest"}]
+    }
     templates = server.handle(request("resources/templates/list"))["result"]["resourceTemplates"]
     assert [one["uriTemplate"] for one in templates] == ["o://{number}", "f://{+path}"]
     texts = [read(server, uri)["result"]["contents"][0]["text"] for uri in ("o://5", "o://latest", "f://a/b")]
     assert texts == ["order 5", "the latest", "a/b"]
     assert read(server, "o://5/6")["error"]["code"] == -32002
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("{a}-{b}", "1-2-3", "1-2 3"),
+        ("{a}{b}{c}", "12345", "123 4 5"),
+        ("{a}-{+b}-{c}", "1-2/3-4", "1 2/3 4"),
+        ("{+a}-{b}-{c*}", "1-2-/3-4", "1 2 /3-4"),
+        ("{+a}/{b}", "1/2/3", "1/2 3"),
+        ("a.b/{x}", "a.b/\n", "\n"),
+        ("a.b/{x}", "acb/1", None),
+        ("{a}-{b}", "1-", None),
+        ("{a}-{b}", "1/2-3", None),
+        ("{a}-{b}.txt", "1-2.txt/", None),
+    ],
+)
+def test_what_a_variable_takes(template, uri, values):
+    """As much as it can, the first one first; at least a character, and a `/` only if its sign says so."""
+    found = Resource(template, lambda **rest: "").match(uri)
+    assert (found and " ".join(found.values())) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "pump", "end"),
+    [("shop://{a}-{b}-{c}.txt", "-", ""), ("{+a}-{+b}-{+c}-{d}!", "-", "?"), ("{+a}{+b}{+c}{+d}{+e}!", "x", "")],
+)
+def test_no_address_takes_long(template, pump, end):
+    """One that is long is another's at once, though there are millions of ways to cut it."""
+    uri = template.partition("{")[0] + pump * 4096 + end
+    began = time.thread_time()
+    assert Resource(template, lambda **rest: "").match(uri) is None
+    assert time.thread_time() - began < 2
+
+
+def test_addresses_that_are_too_long():
+    """The model reads how long one may be; a resource that could not be read is refused where it is made."""
+    server = ToolServer(resources=[Resource("f://{+path}", lambda path: path)])
+    assert "result" in read(server, "f://" + "x" * 16_380)
+    error = read(server, "f://" + "x" * 16_381)["error"]
+    assert error == {"code": -32602, "message": "a uri may have 16,384 characters, and this one has 16,385"}
+    with pytest.raises(ValueError, match="its uri has 20,000 characters"):
+        Resource("x" * 20_000, "")
+
+
+@pytest.mark.parametrize("uri", ["a://{x}/{x}", "a://{1}"])
+def test_variables_that_are_no_names(uri):
+    """Each needs a name of its own, since a function gets it by that."""
+    with pytest.raises(ValueError, match="must be names that differ"):
+        Resource(uri, lambda **rest: "")
 
 
 def test_a_resource_that_fails():
