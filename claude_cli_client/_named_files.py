@@ -88,7 +88,8 @@ def _absolute(name: str, path: str) -> str:
     try:
         return os.path.abspath(path)
     except OSError as error:  # a deploy that replaced the folder we run in
-        raise ValueError(f"{name} is relative, and the working directory is gone: {path!r}") from error
+        sentence = f"{name} is relative, and the working directory is gone: {path!r}; give an absolute one"
+        raise ValueError(sentence) from error
 
 
 # --- settings
