@@ -2,9 +2,10 @@
 
 Pure; imported where there is a `ToolServer`. The CLI passes over a rule or a matcher for a tool that does not
 exist: `disallowed_tools=["price"]` forbids nothing, since the tool is `mcp__shop__price` to it. A `ToolServer`
-never changes, so all its names are known, and a wrong one is an error where it would guard something. Where it
-would only allow something it is a warning. So is a server that is nearly one of ours: another may have that
-name in a file which only the CLI reads.
+never changes, so all its names are known, and one that is nearly such a name is an error where it would guard
+something. Where it would only allow something it is a warning. So is a tool that this server has not, for rules
+may be shared; and a server that is nearly one of ours, for another may have that name in a file which only the
+CLI reads.
 """
 
 from __future__ import annotations
@@ -59,16 +60,24 @@ class _Own:
         for whole, tool in self.tools.items():
             if name in (tool, mapped_name(tool)) or letters == _letters(whole):
                 return f"the tool is {whole} to the CLI"
+        server, tool = self._split(name)
+        near = _nearest(tool, [mapped_name(known) for known in self.servers.get(server) or ()])
+        return f"the server {server[5:]!r} has no tool {tool!r}; did you mean {server}__{near}?" if near else ""
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """The server of ours and what should be a tool of it; two "" if it is none's, or maybe another's."""
         for server, tools in self.servers.items():
             tool = name.removeprefix(f"{server}__")
             if tools is not None and tool != name and "__" not in tool:  # else of a server with a longer name, maybe
-                near = _nearest(tool, [mapped_name(known) for known in tools])
-                hint = f"did you mean {server}__{near}?" if near else f"its tools: {', '.join(tools) or 'none'}"
-                return f"the server {server[5:]!r} has no tool {tool!r}; {hint}"
-        return ""
+                return server, tool
+        return "", ""
 
     def doubt(self, name: str) -> str:
-        """Which tool of ours may be meant by one of a server that is none of ours; "" if none."""
+        """What is odd about it: a tool that is none of its server's, or a server that may be meant for one of ours."""
+        server, tool = self._split(name)
+        if server and name not in self.tools and "*" not in name:
+            known = ", ".join(self.servers[server] or ()) or "none"
+            return f"the server {server[5:]!r} has no tool {tool!r}; its tools: {known}"
         server, _, tool = name.rpartition("__")
         if not server.startswith("mcp__") or server in self.servers or name in self.servers:
             return ""

@@ -31,10 +31,9 @@ def guards(name):
 
 @pytest.mark.parametrize(("name", "why"), [
     ("price", WHOLE), ("mcp_shop_price", WHOLE), ("mcp__shop__prize", NEAR),
-    ("mcp__shop__refund", "the server 'shop' has no tool 'refund'; its tools: price"),
 ])  # fmt: skip
 def test_guard_for_no_tool_of_ours(name, why):
-    """All tools of a `ToolServer` are known: a rule or matcher for one that there is not would guard nothing."""
+    """All tools of a `ToolServer` are known: a rule or matcher that means one by a wrong name would guard nothing."""
     for given in guards(name):
         with pytest.raises(ValueError) as caught:
             merge({}, {"mcp_servers": SHOP, **given})
@@ -65,6 +64,13 @@ def test_permission_for_no_tool_of_ours(name, why):
     for given in ({"allowed_tools": [name]}, {"unattended": unattended(allow=[name])}):
         found = misnamed(merge({}, {"mcp_servers": SHOP, **given}))
         assert found.endswith(f"allows nothing: {why}")
+
+
+def test_tool_that_this_server_has_not():
+    """Rules may be shared by programs with other tools; nothing is unguarded, so it is a warning."""
+    for given in (*guards("mcp__shop__refund"), {"allowed_tools": ["mcp__shop__refund"]}):
+        found = misnamed(merge({}, {"mcp_servers": SHOP, **given}))
+        assert found.endswith("nothing: the server 'shop' has no tool 'refund'; its tools: price")
 
 
 def test_server_that_is_nearly_ours():
