@@ -89,7 +89,7 @@ class Database:
 
     def __init__(self, path: str, timeout: float, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.path = path
-        self._timeout = timeout
+        self.timeout = timeout
         self._prepare = prepare
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is open
@@ -134,7 +134,7 @@ class Database:
 
     def _do(self, begin: str, work: Work[T], key: tuple[str | None, ...]) -> T:
         _fork.check()
-        deadline, pause = Deadline(self._timeout), _SHORTEST_PAUSE
+        deadline, pause = Deadline(self.timeout), _SHORTEST_PAUSE
         while True:
             try:
                 with _using:

@@ -82,7 +82,8 @@ class SQLiteStore:
     file system, whose locks cannot be relied on. A call waits at most `timeout` seconds for other
     processes, then it is a `StoreError`; a batch is stored as a whole or not at all.
 
-    A context manager: leaving it closes it. A store that nobody refers to closes itself.
+    A context manager: leaving it closes it. A store that nobody refers to closes itself. May be
+    pickled and copied, say for a worker: that is another store on the same file.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
@@ -160,6 +161,10 @@ class SQLiteStore:
 
     def __repr__(self) -> str:
         return f"SQLiteStore({self.path!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A pickled or copied one is a store of its own: the connection and who closes it belong to this one."""
+        return functools.partial(type(self), self.path, timeout=self._database.timeout), ()
 
     def _made_anew(self, key: SessionKey) -> dict[str, Any] | None:
         """The summary of a session whose own one is damaged; None: deleted since. The next append stores it."""

@@ -227,7 +227,7 @@ class _Transcript:
 class MemoryStore:
     """A store in the memory of this process: for tests, and to carry a session through one program.
 
-    Safe for many threads. A forked child has a copy, and goes its own way with it.
+    Safe for many threads. A forked child has a copy, and goes its own way with it. Not to be pickled or copied.
     """
 
     def __init__(self) -> None:
@@ -300,6 +300,12 @@ class MemoryStore:
             for other in list(self._transcripts):
                 if other == key or (key.subpath is None and other[:2] == key[:2]):
                     del self._transcripts[other]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(
+            "a MemoryStore is in the memory of this process and cannot be pickled or copied: what somebody appends to "
+            "the copy would not be here; for several processes use SQLiteStore(path)"
+        )
 
     def _main(self, project_key: str | None) -> list[tuple[SessionKey, _Transcript]]:
         """Main transcripts, each as it is at this moment."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
+import pickle
 import re
 import signal
 import sqlite3
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,6 +78,29 @@ def python(source: str, path: Path, *, timeout: float = 60) -> subprocess.Comple
         text=True,
         timeout=timeout,
     )
+
+
+# --- copies
+
+
+def pickled(store: SQLiteStore) -> SQLiteStore:
+    copied: SQLiteStore = pickle.loads(pickle.dumps(store))
+    return copied
+
+
+@linux
+@pytest.mark.parametrize("copied", [pickled, copy.copy, copy.deepcopy])
+def test_a_copy_is_a_store_of_its_own(store: SQLiteStore, path: Path, copied: Callable[[SQLiteStore], SQLiteStore]):
+    """On the same file, as patient, and closed by itself: neither is kept open by the other."""
+    store.append(KEY, entries(1))
+    with copied(store) as other:
+        other.append(KEY, entries(2))
+        assert other._database.timeout == 20
+    with pytest.raises(StoreError, match="closed"):
+        other.load(KEY)
+    assert store.load(KEY) == entries(1, 2)
+    store.close()
+    assert held_open(path) == 0
 
 
 # --- the file

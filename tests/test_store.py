@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -165,6 +167,13 @@ def test_a_list_that_was_changed_leaves_the_store(make):
     held.list_sessions(None).clear()
     assert held.list_summaries(None)[0]["summary"]["title"] == "A title"
     assert len(held.list_sessions(None)) == 1
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_memory_store_is_not_pickled(attempt):
+    """A worker's appends would be gone: the sentence says so, and which store can be used instead."""
+    with pytest.raises(TypeError, match=r"would not be here; .* use SQLiteStore\(path\)"):
+        attempt(MemoryStore())
 
 
 # --- fork
