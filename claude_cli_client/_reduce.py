@@ -24,7 +24,8 @@ from collections.abc import Iterable
 from .events import Event, changed, make
 
 _OPEN = ("task_started",)
-_SETTLED = ("completed", "failed", "killed", "stopped")
+_CUT = ("killed", "stopped")
+_SETTLED = ("completed", "failed", *_CUT)
 
 
 def last_word(fault: str) -> Event:
@@ -51,7 +52,8 @@ class Reducer:
         self._completed = False  # the CLI is done with our prompt
         self.open_tasks: set[str] = set()
         self._in_turn = False
-        self.in_result = False  # the last thing that happened was the end of a turn
+        self._in_result = False  # the last thing that happened was the end of a turn
+        self._owed = 0  # tasks that have ended, and the CLI has yet to comment on them
         self._results = 0
         self._ours = True  # the turn that our prompt began, not a notification's
         self.messages = 0  # of the model in the main turn
@@ -73,6 +75,11 @@ class Reducer:
     def working(self) -> bool:
         """Whether something is going on: a turn (also one that a task's end began), or a task."""
         return self._in_turn or bool(self.open_tasks)
+
+    @property
+    def in_result(self) -> bool:
+        """Whether the last thing that happened was the end of a turn, and no other is to follow."""
+        return self._in_result and not self._owed
 
     @property
     def is_over(self) -> bool:
@@ -145,7 +152,8 @@ class Reducer:
         # A second init opens a notification's turn; an id that changes (/clear) is the one to keep.
         if event.subtype == "init":
             self._in_turn = True
-            self.in_result = False
+            self._in_result = False
+            self._owed = max(0, self._owed - 1)
             # The notification's turn may begin before our result line comes.
             self._ours = self.init is None
             self.init = event
@@ -173,12 +181,21 @@ class Reducer:
         return event
 
     def _task(self, event: Event) -> Event:
-        self.in_result = False
+        self._in_result = False
         if event.type in _OPEN:
             self.open_tasks.add(event.task_id)
         elif event.task_status in _SETTLED:
             # Either of two events reports the end, in either order; the second finds nothing.
             self.open_tasks.discard(event.task_id)
+            # Not for what somebody stopped; of a subagent's own tasks that one is told.
+            if event.type == "task_notification" and event.task_status not in _CUT:
+                self._owed += not event.data.get("owned_by_subagent")
+        return event
+
+    def _tool_result(self, event: Event) -> Event:
+        # With its tools' results a turn is told of the tasks that have ended: no comment follows on those.
+        if not event.parent_tool_use_id:
+            self._owed = 0
         return event
 
     def _retry(self, event: Event) -> Event:
@@ -194,7 +211,7 @@ class Reducer:
         # "completed" stands behind the result: if that is not here, its line was lost.
         named = event.data.get("command_uuid")
         if event.data.get("state") == "completed" and named == (self._prompt_uuid or named):
-            self._completed = self.in_result = True
+            self._completed = self._in_result = True
             self._in_turn = False
         return event
 
@@ -204,7 +221,7 @@ class Reducer:
 
     def _result(self, event: Event) -> Event | None:
         self._in_turn = False
-        self.in_result = True
+        self._in_result = True
         self._cost = self._cost_with(event)
         place, self._results = self._results, self._results + 1
         if self.answer is None and self._is_ours(event, place):
@@ -238,6 +255,7 @@ _NOTES = {
     "thinking": Reducer._block,
     "tool_use": Reducer._block,
     "api_error": Reducer._api_error,
+    "tool_result": Reducer._tool_result,
     "task_started": Reducer._task,
     "task_updated": Reducer._task,
     "task_notification": Reducer._task,

@@ -201,6 +201,24 @@ def test_stdin_is_open_until_the_tasks_are_over(play):
     fake.wait("closed")
 
 
+def test_stdin_is_open_until_the_comment(play):
+    """The same where the task ends before the main answer: the CLI has yet to comment on it."""
+    task = {"type": "system", "subtype": "task_started", "task_id": "t1", "task_type": "local_bash"}
+    done = {"type": "system", "subtype": "task_notification", "task_id": "t1", "status": "completed"}
+    fake = play(
+        began(), task, done, ended("first"), ready("waiting"), wait_for("go"), init(), ask_permission("Bash"),
+        result("of the task", origin={"kind": "task-notification"}, index=1), read_stdin(), ready("closed"),
+    )  # fmt: skip
+    run = Client(cli_path=fake.path).run("q", can_use_tool=allow, background="wait")
+    fake.wait("waiting")
+    until(lambda: run._channel.reducer.is_over)
+    assert not run._channel.launch.duplex.input_closed
+    fake.release("go")
+    assert run.result().result == "first"
+    assert answers(fake)[0]["behavior"] == "allow"
+    fake.wait("closed")
+
+
 def test_no_timer_closes_stdin(play, clock):
     """A callback may wait for a person for days, if the turn's own limit allows it."""
     answer = threading.Event()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from real_cli import RealCLI, bash, tool
 
+from claude_cli_client import ToolServer
+from claude_cli_client import tool as python_tool
+
 pytest_plugins = ["real_cli"]
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(90)]
 
@@ -62,6 +65,81 @@ def test_waiting_is_limited(cli: RealCLI):
     prompt = f"go {endless}[[then]][[text: started it]]"
     result = cli.ask(prompt, allowed_tools=["Bash"], background="wait", background_timeout=1.0)
     assert result.result == "started it"  # the fixture sees that the command is gone
+
+
+# A background command that ends before the main answer, and one that ends behind it.
+ENDS = pytest.mark.parametrize("command", ["true", "sleep 0.5"])
+
+
+@ENDS
+def test_a_tool_of_ours_in_a_comment(cli: RealCLI, command: str):
+    """The comment on a task may call an in-process tool, also where the task ended before the answer."""
+    calls = []
+
+    @python_tool
+    def note(x: str) -> str:
+        """Note something."""
+        calls.append(x)
+        return "noted"
+
+    late, call = bash(command, run_in_background=True), tool("mcp__n__note", x="1")
+    cli.ask(
+        f"go {late}[[then]][[delay: 0.2]][[text: started]][[then]]{call}[[then]][[text: noted]]",
+        background="wait",
+        allowed_tools=["Bash", "mcp__n__note"],
+        mcp_servers={"n": ToolServer([note])},
+    )
+    assert calls == ["1"]
+
+
+@ENDS
+def test_a_permission_in_a_comment(cli: RealCLI, command: str):
+    """A call in the comment is asked for, and runs when it is allowed."""
+    late = bash(command, run_in_background=True)
+    cli.ask(
+        f"go {late}[[then]][[delay: 0.2]][[text: started]][[then]]{bash('touch ran')}[[then]][[text: noted]]",
+        background="wait",
+        can_use_tool=lambda request: True,
+    )
+    assert (cli.cwd / "ran").exists()
+
+
+def test_a_permission_in_the_second_of_two_comments(cli: RealCLI):
+    """Two tasks that end before the answer: the CLI begins a turn for each."""
+    late = bash("true", run_in_background=True)
+    cli.ask(
+        f"go {late}{late}[[then]][[delay: 0.5]][[text: started]][[then]]{bash('touch ran')}[[then]][[text: noted]]",
+        background="wait",
+        can_use_tool=lambda request: True,
+    )
+    assert (cli.cwd / "ran").exists()
+
+
+NESTED = tool(
+    "Agent",
+    description="Look",
+    prompt=f"look {bash('true', run_in_background=True)}[[then]][[delay: 0.5]][[text: I looked]]",
+    subagent_type="general-purpose",
+    run_in_background=False,
+)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        bash("sleep 3.5"),
+        bash("true", run_in_background=True) + "[[then]]" + bash("sleep 0.5"),
+        NESTED,
+    ],
+    ids=["in the foreground", "told with a tool's result", "of a subagent"],
+)
+def test_tasks_that_bring_no_comment(cli: RealCLI, steps: str):
+    """Nobody waits for a comment that does not come: the input is closed with the answer."""
+    run = cli.client().run(f"go {steps}[[then]][[text: done]]", background="wait", can_use_tool=lambda request: True)
+    events = list(run)
+    assert of(events, "task_notification")
+    assert not of(events, "task_result")
+    assert run._channel.reducer.in_result
 
 
 def test_a_subagents_work_is_marked(cli: RealCLI):

@@ -443,6 +443,42 @@ def test_working():
     assert ended == [True, False]  # at the first result the command still runs
 
 
+COMMENT = result(origin=ORIGIN, result_index=1)
+TOOL_RESULT = line("partial_tool", "user")
+STOPPED = task("task_notification", status="stopped")
+SUBAGENTS = task("task_notification", status="completed", owned_by_subagent=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_owed"),
+    [
+        ([NOTIFIED, ANSWER], True),
+        ([UPDATED, NOTIFIED, ANSWER], True),
+        ([task("task_notification", status="failed"), ANSWER], True),
+        ([NOTIFIED, ANSWER, init(), COMMENT], False),
+        ([NOTIFIED, NOTIFIED, ANSWER, init(), COMMENT], True),
+        ([NOTIFIED, NOTIFIED, ANSWER, init(), init(), COMMENT], False),
+        ([NOTIFIED, ANSWER, init(), NOTIFIED, COMMENT], True),
+        ([NOTIFIED, TOOL_RESULT, ANSWER], False),
+        ([NOTIFIED, NOTIFIED, ANSWER, init(), TOOL_RESULT, COMMENT], False),
+        ([NOTIFIED, encoded({**decoded(TOOL_RESULT), "parent_tool_use_id": "t"}), ANSWER], True),
+        ([STOPPED, ANSWER], False),
+        ([SUBAGENTS, ANSWER], False),
+        ([ANSWER], False),
+    ],
+)
+def test_a_comment_that_is_owed(lines, is_owed):
+    """Each task's end brings a comment, unless the turn that is on is told of it with a tool's result."""
+    assert turn([INIT, *lines]).reducer.in_result is not is_owed
+
+
+@pytest.mark.parametrize("name", captures.NAMES)
+def test_no_recording_ends_with_a_comment_owed(name):
+    """The CLI ended by itself, so it owed none."""
+    if not name.startswith("sig"):
+        assert not turn(name).reducer._owed
+
+
 # --- session, model, errors -------------------------------------------------------------------------
 
 
