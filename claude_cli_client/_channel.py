@@ -105,6 +105,7 @@ class Channel:
         self.terminal: Event | None = None
         self.limit = 0.0  # seconds of the limit that ended the run
         self.last_line_at = monotonic()
+        self.idle: float | None = None  # seconds from the last line to the end
         self.stderr_tail = b""
         self.started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self.ended = Latch()
@@ -239,6 +240,7 @@ class Channel:
     def over(self, terminal: Event | None) -> None:
         """Tell everybody that the run is over (None: it never started). Nothing of it is left."""
         self.terminal = terminal
+        self.idle = monotonic() - self.last_line_at
         _cleanup.live.discard(self)
         try:
             self.on_end(self, terminal)  # gives the slot back, before the consumer can know

@@ -44,6 +44,7 @@ class Turn:
         self.events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.consumed = 0
         self.produced = 0
+        self.idle: float | None = None  # seconds from the last line to the end
         self.reducer = Reducer(resumed=True, prompt_uuid=self.uuid)
         self.odd = channel.odd
         self.terminal: Event | None = None
@@ -58,6 +59,7 @@ class Turn:
         self._session: Session | None = session  # which must live as long as its turn
         self._on_end = on_end
         self._era = _fork.era
+        self._began_at = monotonic()
         # Set by any thread, read by the reader after a wake-up. Only ever set, never taken back.
         self.cancelled = False
         self.hard = False
@@ -97,7 +99,8 @@ class Turn:
 
     @property
     def last_line_at(self) -> float:
-        return self._channel.last_line_at if not self.has_ended else monotonic()
+        """What was before the turn is none of its silence."""
+        return max(self._channel.last_line_at, self._began_at)
 
     def error(self, terminal: Event) -> TurnError | None:
         return self._channel.verdict_on(terminal, self.reducer, self.limit)
@@ -105,6 +108,7 @@ class Turn:
     def over(self, terminal: Event) -> None:
         """By the reader, once: the turn has ended."""
         self.terminal = terminal
+        self.idle = monotonic() - self.last_line_at
         self._session = None
         try:
             self._on_end(self, terminal)

@@ -265,8 +265,9 @@ class Run(Iterator[Event]):
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since the last line came (or since the start)."""
-        return monotonic() - self._channel.last_line_at
+        """Seconds since the last line came (or since the start); of a run that is over, until its end."""
+        idle = self._channel.idle
+        return monotonic() - self._channel.last_line_at if idle is None else idle
 
     def __repr__(self) -> str:
         state = "done" if self.done else "running"

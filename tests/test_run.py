@@ -288,6 +288,42 @@ def test_idle_seconds_start_anew_with_each_line(play):
         fake.release("end")
 
 
+def pause():
+    """A tenth of a second in which no line comes."""
+    began_at = time.monotonic()
+    until(lambda: time.monotonic() - began_at > 0.1)
+
+
+def test_idle_seconds_of_a_run_that_is_over(play):
+    """They stay what they were at its end."""
+    began_at = time.monotonic()
+    with Client(cli_path=play(init(), result("1")).path).run("p") as run:
+        run.result()
+    took = time.monotonic() - began_at
+    pause()
+    assert 0 <= run.idle_seconds <= took
+
+
+def test_idle_seconds_of_a_turn_of_a_session(play):
+    """What was before the turn does not count, nor what is behind it."""
+    fake = play(expect_initialize(), wait_for("go"), turn(), wait_for("more"), turn())
+    with Client(cli_path=fake.path).session() as session:
+        pause()
+        began_at = time.monotonic()
+        run = session.run("one")
+        assert 0 <= run.idle_seconds <= time.monotonic() - began_at
+        fake.release("go")
+        run.result()
+        run.close()
+        took = time.monotonic() - began_at
+        pause()
+        assert 0 <= run.idle_seconds <= took
+        idle = run.idle_seconds
+        fake.release("more")
+        session.ask("two")
+        assert run.idle_seconds == idle
+
+
 def test_session_id_is_the_last_one_that_the_cli_said(play):
     """`/clear` changes the session; the new one can be resumed."""
     fake = play(init(session_id="old"), init(session_id="new"), result("1", session_id="new"))
