@@ -54,7 +54,7 @@ def _find(options: Mapping[str, Any], cwd: str) -> None:
             continue
         path = os.path.join(cwd, as_text(value))
         if not os.path.exists(path) or os.path.isdir(path):
-            seen = f", seen from {cwd}" if cwd and path != as_text(value) else ""
+            seen = f", seen from {cwd}" if path != as_text(value) else ""
             wrong = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ValueError(f"{name} names a file that {wrong}: {as_text(value)!r}{seen}")
     for folder in map(as_text, options.get("plugin_dirs") or ()):

@@ -279,6 +279,33 @@ def test_subagents_of_a_branch_that_stays_here(key, there, kept):
     assert sorted(of.subpath[-1] for of, _ in lacking if of.subpath) == list(kept)
 
 
+def agent_of_nobody(key, *entries):
+    """A subagent whose call stands in no conversation: the turn that made it was taken back, say."""
+    return key._replace(subpath="subagents/agent-x"), [{"type": "agent_metadata", "toolUseId": "call-x"}, *entries]
+
+
+def test_a_subagent_that_nobody_called(key):
+    """It comes along, where no other machine has gone on: what this disk has of the session is right."""
+    agent = agent_of_nobody(key, said(10, 0))
+    _, lacking = completed([(key, [said(1)])], [agent, (key, [said(1), said(2)])])
+    assert lacking == [agent, (key, [said(2), note(2)])]
+
+
+def test_a_subagent_that_nobody_called_and_the_store_knows(key):
+    """The store gets the rest of it, also where another machine has gone on."""
+    there, here = agent_of_nobody(key, said(10, 0)), agent_of_nobody(key, said(10, 0), said(11))
+    _, lacking = completed([(key, [said(1), said(9, 1)]), there], [here, (key, [said(1), said(2)])])
+    assert lacking == [(here[0], [said(11)])]
+
+
+def test_a_session_without_a_message(key):
+    """No end of it is noted: there is none."""
+    about = {"type": "system", "uuid": uuid(1), "parentUuid": None}
+    title = {"type": "custom-title", "customTitle": "T"}
+    _, lacking = completed([(key, [title])], [(key, [title, about])])
+    assert lacking == [(key, [about])]
+
+
 def test_a_subagent_that_is_called_in_what_comes_just_now(key):
     """By the conversation, or by a subagent of which the store has a part."""
     a, c = (key._replace(subpath=f"subagents/agent-{name}") for name in "ac")
@@ -431,6 +458,15 @@ def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):
         return opened(path)
 
     monkeypatch.setattr(_adopt, "TranscriptFile", refuse)
+    store = Recorder()
+    resume(store)
+    assert [key for key, _ in store.batches] == [key]
+
+
+def test_an_empty_subagent_is_left_out(resume, local, key):
+    """No store is given a transcript without entries."""
+    local(said(1))
+    local(subpath="subagents/agent-a.jsonl")
     store = Recorder()
     resume(store)
     assert [key for key, _ in store.batches] == [key]

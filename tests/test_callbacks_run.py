@@ -549,7 +549,9 @@ def test_what_makes_the_cli_run_no_hooks(play, tmp_path, options, users, remedy)
         ({"env": {"CLAUDE_CODE_SIMPLE": None}}, "[1]"),
         ({"settings": OFF, **ON}, json.dumps(ON)),
         ({"isolated": True}, json.dumps(ON)),
+        ({"restricted": True}, json.dumps(ON)),
         ({"setting_sources": []}, json.dumps(ON)),
+        ({}, json.dumps({"env": {"CLAUDE_CODE_SIMPLE": 1.5}})),
         ({}, json.dumps({**ON, "model": 5})),
     ],
 )

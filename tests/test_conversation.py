@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import sys
+import time
 
 import pytest
 from hosts import Host
@@ -288,6 +289,23 @@ def test_a_fork_in_the_middle(play):
     conversation.ask("three")
     assert resumed(fake) == [None, OTHER, SESSION_ID]
     assert ["--fork-session" in call.argv for call in fake.calls] == [False, True, False]
+
+
+def test_the_session_is_known_before_a_later_turn_says_it(play):
+    """A host that dies then must not lose it."""
+    fake = play(scripts=[ANSWER, [ready("up"), wait_for("go"), *ANSWER]])
+    conversation = chat(fake)
+    conversation.ask("one")
+    run = conversation.run("two")
+    fake.wait("up")
+    assert conversation.to_dict()["session_id"] == SESSION_ID
+    fake.release("go")
+    run.result()
+
+
+def test_the_folder_of_the_client(play, tmp_path):
+    """A conversation has it where it is given none."""
+    assert Client(cwd=tmp_path).conversation().to_dict()["cwd"] == str(tmp_path)
 
 
 def test_the_folder_is_remembered(play, tmp_path, monkeypatch):
@@ -686,8 +704,32 @@ def test_a_dropped_run_is_cancelled(play, tmp_path):
     assert chat.ask("two").result == "two"
 
 
-def test_behind_a_cancelled_turn(play, tmp_path, graces):
-    """The next one waits until the process is gone, as in a live session."""
+def test_a_turn_that_is_on_is_told_at_once(play, tmp_path, monkeypatch):
+    """Nobody knows how long it takes: the next one does not wait for it."""
+    monkeypatch.setattr(_conversation, "_ENDING", 20.0)
+    fake = play(init(), ready("on"), wait_for("go"), result("one"))
+    chat = Client(cli_path=fake.path).conversation(cwd=tmp_path)
+    run = chat.run("one")
+    fake.wait("on")
+    asked_at = time.monotonic()
+    with pytest.raises(ConcurrencyError, match="is on"):
+        chat.run("two")
+    assert time.monotonic() - asked_at < 10.0
+    fake.release("go")
+    run.result()
+
+
+def test_the_first_turn_of_one_that_restarts(play, tmp_path):
+    """Nothing can be gone before there is a session, so what the CLI says first is not waited for."""
+    fake = play(ready("up"), wait_for("go"), init(), result("one"))
+    run = Client(cli_path=fake.path).conversation(cwd=tmp_path, restart_stale=True).run("one", start_timeout=20)
+    fake.release("go")
+    assert run.result().result == "one"
+
+
+def test_behind_a_cancelled_turn(play, tmp_path, graces, monkeypatch):
+    """The next one waits until the process is gone, as in a live session: longer than for one that has ended."""
+    monkeypatch.setattr(_conversation, "_ENDING", 0.0)
     graces(term=0.2)
     fake = play(scripts=[[ignore_term(), init(), ready("on"), hang()], [init(), result("two")]])
     chat = Client(cli_path=fake.path).conversation(cwd=tmp_path)

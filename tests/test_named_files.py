@@ -71,6 +71,20 @@ def test_a_path_seen_from_elsewhere(play, home, monkeypatch):
         Client(cli_path=play(*TURN).path).run("p", system_prompt=Path("x.md"), cwd="work")
 
 
+def test_a_path_that_is_whole(play, home):
+    """It is seen from nowhere, whatever the turn's folder."""
+    with pytest.raises(ValueError, match=f"does not exist: '{home}/x.md'$"):
+        Client(cli_path=play(*TURN).path).run("p", system_prompt=home / "x.md", cwd=home)
+
+
+@pytest.mark.parametrize("name", ["system_prompt", "append_system_prompt"])
+def test_a_prompt_that_looks_like_a_path(play, name):
+    """A text is the prompt itself, also where it could be the name of a file."""
+    fake = play(*TURN)
+    Client(cli_path=fake.path).ask("p", **{name: "~/be-brief.md"})
+    assert f"--{name.replace('_', '-')}=~/be-brief.md" in fake.calls[0].argv
+
+
 PLAN = {"permissions": {"defaultMode": "plan"}}
 
 
