@@ -65,6 +65,7 @@ def test_every_example_is_run_here():
 
 
 def test_quickstart(simulated, tmp_path):
+    """Two answers and the figures of the second, and nothing else."""
     done = run("quickstart", simulated, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, second, facts = done.stdout.splitlines()
@@ -82,6 +83,7 @@ def test_quickstart_in_a_given_directory(simulated, tmp_path):
 
 
 def test_cron_job(simulated, tmp_path):
+    """The answer goes to stdout; what the job did, to the log."""
     done = run("cron_job", simulated, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(SAID)
@@ -126,6 +128,7 @@ def test_cron_job_does_not_overlap_itself(simulated, tmp_path):
 
 
 def test_parallel(simulated, tmp_path):
+    """Each answer behind its prompt, in the order of the prompts, and the totals."""
     done = run("parallel", simulated, tmp_path, "a.txt", "b.txt", "c.txt", "d.txt")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -144,6 +147,7 @@ def test_parallel_reports_what_failed(simulated, tmp_path):
 
 
 def test_resume(simulated, tmp_path):
+    """The second turn goes on with the session of the first, the third with a copy of it."""
     done = run("resume", simulated, tmp_path, "First.", "Second.")
     assert (done.returncode, done.stderr) == (0, "")
     session, fork = re.search(r"^(\S+) went on, (\S+) is its copy$", done.stdout, re.MULTILINE).groups()
@@ -156,6 +160,7 @@ def test_resume(simulated, tmp_path):
 
 
 def test_resume_starts_anew_when_the_session_is_gone(tmp_path):
+    """Then one turn has both prompts."""
     gone = {
         "type": "result",
         "subtype": "error_during_execution",
@@ -170,6 +175,7 @@ def test_resume_starts_anew_when_the_session_is_gone(tmp_path):
 
 
 def test_stream_tokens(simulated, tmp_path):
+    """The answer goes to stdout; how soon it began, to stderr."""
     done = run("stream_tokens", simulated, tmp_path, "Say", "hello")
     assert done.returncode == 0
     assert done.stdout.startswith(SAID)
@@ -178,12 +184,14 @@ def test_stream_tokens(simulated, tmp_path):
 
 
 def test_stream_tokens_says_why_it_failed(simulated, tmp_path):
+    """With the class of the error, and the exit code tells."""
     done = run("stream_tokens", simulated, tmp_path, "[[fail: 429]]")
     assert done.returncode == 1
     assert done.stderr.startswith("RateLimitError: ")
 
 
 def test_structured_output(simulated, tmp_path):
+    """What is printed is the data that the schema asks for, and a sentence made of it."""
     done = run("structured_output", simulated, tmp_path, "Late, but kind.")
     assert (done.returncode, done.stderr) == (0, "")
     data, sentence = done.stdout.split("\n}\n")
@@ -216,6 +224,7 @@ def test_chat(simulated, tmp_path):
 
 
 def test_chat_goes_on_after_a_failed_turn(simulated, tmp_path):
+    """The error is told, and the next prompt is answered."""
     done = run("chat", simulated, tmp_path, typed="[[fail: 529]]\nAgain, please.\n")
     assert done.returncode == 0
     assert done.stderr.startswith("ServerError: ")
@@ -263,6 +272,7 @@ def test_approve_in_terminal_denies_when_nobody_is_there(simulated, tmp_path):
 
 
 def test_approve_in_terminal_answers_questions(simulated, tmp_path):
+    """The number that is typed is the option that the model is told."""
     options = [{"label": "Red", "description": "like a rose"}, {"label": "Blue", "description": "like the sea"}]
     asked = {"questions": [{"question": "Which colour?", "options": options}]}
     done = run(

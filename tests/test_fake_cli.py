@@ -1166,6 +1166,7 @@ def test_the_simulation_denies_when_its_stdin_is_closed() -> None:
 
 
 def test_the_simulation_refuses_other_control_requests() -> None:
+    """With an error and its code, so that nobody waits for an answer."""
     with live() as host:
         host.request("set_color")
         answers = [next(host.lines())["response"] for _ in range(2)]

@@ -128,6 +128,7 @@ def test_the_four_limits():
 
 
 def test_all_permission_modes():
+    """The table has each of them, and no other one."""
     (rows,) = tables(section("Permission modes"))
     assert {mode for row in rows for mode in words(row[0])} == set(get_args(PermissionMode))
 
