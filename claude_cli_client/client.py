@@ -110,7 +110,8 @@ class Client:
         Blocks until a slot is free (at most `slot_timeout` seconds, None: the client's own limit, else
         as long as it takes) and the process is started; with `resume=` and a store also until that has
         loaded the session. From then on it ends within `timeout` seconds, or after
-        `idle_timeout` seconds without a line, or when no first line comes in `start_timeout`.
+        `idle_timeout` seconds without a line, or when no first line comes in `start_timeout`. Keep what is
+        returned: when nobody refers to it any more, the turn is cancelled.
 
         Raises at once, before anything starts: `TypeError`, `ValueError` for options and prompt;
         `CLINotFoundError`, `StartError`, `SlotTimeoutError`, `ClientClosedError`; `ConcurrencyError` where
