@@ -50,6 +50,9 @@ class Conversation:
     One turn at a time; any thread. Two objects for one session do not know of each other: of two turns at
     the same time the history loses one, so hold a lock per session id. After a fork it goes on in the
     child from the last turn that had ended. Not to be pickled: keep `to_dict()`.
+
+    `session_id`, `cwd`: what it goes on with, and where. `restarts`: how often a session that did not exist
+    any more was begun anew (see `restart_stale`).
     """
 
     def __init__(
@@ -72,7 +75,6 @@ class Conversation:
         self._starting: dict[str, object] = {}  # who is starting a turn; taken in one atomic step
         self._era = _fork.era
         self.restarts = 0
-        """How often a session that did not exist any more was begun anew (see `restart_stale`)."""
         client.with_options(**cast("Any", self._turn_options()))  # a wrong option is told here
         self._demand_that_it_is_kept({})
 

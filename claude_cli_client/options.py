@@ -292,4 +292,28 @@ class ConversationOptions(_Options, _Limits, total=False):
 
 
 class RunOptions(TurnOptions, _Limits, total=False):
-    """The options of a run, as defaults of a `Client` or at a call; a call overrides the client."""
+    """The options of a run, as defaults of a `Client` or at a call; a call overrides the client.
+
+    Each is described beside its name in `claude_cli_client/options.py`, and in the README's chapter "Options".
+
+    Model and prompt: model fallback_model system_prompt append_system_prompt effort thinking max_thinking_tokens betas
+    agent agents exclude_dynamic_system_prompt_sections system_prompt_snapshot autocompact
+
+    Tools and permission: tools allowed_tools disallowed_tools permission_mode permission_prompt_tool
+    permission_prompts can_use_tool unattended hooks dangerously_skip_permissions allow_dangerously_skip_permissions
+    add_dirs sandbox
+
+    Limits: timeout idle_timeout start_timeout slot_timeout max_turns max_budget_usd task_budget max_retries
+
+    Session: resume continue_conversation fork_session session_id resume_session_at resume_drops_turn persist_session
+    name
+
+    Configuration: settings setting_sources mcp_servers strict_mcp_config plugin_dirs bare safe_mode restricted
+    disable_slash_commands enable_file_checkpointing debug_file
+
+    Output: json_schema include_partial_messages include_hook_events forward_subagent_text
+
+    The process, and what this library does: cwd env inherit_env config_dir isolated autoupdate background
+    background_timeout command_prefix line_sink on_stderr kill_leftovers literal callback_wrapper max_line_bytes
+    max_buffered_bytes extra_args
+    """

@@ -56,6 +56,12 @@ def test_table_and_annotations_name_the_same_options():
     assert set(typing.get_type_hints(RunOptions)) == set(OPTIONS)
 
 
+def test_help_names_every_option():
+    """`help(RunOptions)` shows the docstring, and of the keys nothing."""
+    chapters = RunOptions.__doc__.split("\n\n")[2:]
+    assert sorted(name for chapter in chapters for name in chapter.partition(":")[2].split()) == sorted(OPTIONS)
+
+
 def test_annotations_can_be_resolved():
     """`typing.get_type_hints` works, and a key may always be None."""
     for name, hint in typing.get_type_hints(RunOptions).items():

@@ -18,6 +18,8 @@ from claude_cli_client import (
     HookCall,
     Run,
     Session,
+    SessionInfo,
+    SessionMessage,
     __main__,
     _fake_simulation,
     errors,
@@ -141,6 +143,14 @@ def test_all_event_types():
     assert sorted(types) == sorted(getattr(events, name) for name in constants)
     fields = {name for row in rows for name in words(row[2])}
     assert [name for name in fields if not hasattr(Event, name)] == []
+
+
+def test_all_fields_of_what_transcripts_give():
+    """Of `SessionInfo` and `SessionMessage`, whose text is made of the message."""
+    (found,) = re.findall(r"\nA `SessionInfo` has\s(.*?)A `SessionMessage` has\s(.*?)\n\n", README, re.DOTALL)
+    info, message = (set(re.findall(r"`(\w+)`", text)) for text in found)
+    assert info == set(SessionInfo.__dataclass_fields__)
+    assert message - {"user", "assistant"} == {*SessionMessage.__dataclass_fields__, "text"}
 
 
 def test_all_errors():
