@@ -1,36 +1,50 @@
 """What goes along from the user's configuration folder into the private one of a resumed run.
 
-A turn that is resumed from a store must work as the ones before it, with the same login, settings
-and memory. What it does there does not come back, but for that memory: the folder is removed with the run.
+A turn that is resumed from a store must work as the ones before it, with the same login, settings,
+hooks and memory. What it does there does not come back, but for what is linked: the folder is removed with the run.
 
 * Credentials are copied without any refresh token. A refresh in the copy would make the token of the
   original invalid, and log its user out. So the access token must last as long as the turn.
 * Plugins are installed below the configuration folder. The settings that name them are left out:
   the CLI would fetch them anew from the network in every run.
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
-* What the CLI only reads (agents, commands, skills, ...) is linked, not copied. So is the project's
-  memory, and it is made where there is none: what the turn notes in it is meant for the next ones.
+* Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
+  author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
+  and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
+* So are the memories of the project and of subagents, and they are made where there are none: what the turn
+  notes in them is meant for the next ones.
 
-What is not there is passed over, and so is what cannot be read, as the CLI does it; and what is no file:
-a pipe would be waited for.
+What is to be copied and is not there is passed over, and so is what cannot be read, as the CLI does it; and what is
+no file: a pipe would be waited for.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ._env import CONFIG_DIR
 from ._project_folders import config_folder, repository
 from ._project_key import project_key
 from ._settings_file import read_json
+from .errors import StartError
 
 CREDENTIALS: Final = ".credentials.json"
 STATE: Final = ".claude.json"
+_SETTINGS: Final = ("settings.json", "cowork_settings.json")
 _PLUGINS: Final = ("enabledPlugins", "extraKnownMarketplaces")
-_LINKED: Final = ("CLAUDE.md", "agents", "commands", "output-styles", "rules", "skills")
+_AGENT_MEMORY: Final = "agent-memory"
+# What is not linked. Transcripts and what belongs to one session or process; what is derived from all transcripts,
+# of which the CLI would find here but one; plugins; and what is copied.
+_OWN: Final = frozenset((
+    CREDENTIALS, STATE, *_SETTINGS,
+    "projects", "sessions", "session-env", "shell-snapshots", "file-history", "tasks", "todos", "teams", "dev-mods",
+    "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json", "usage-data",
+    "plugins", "cowork_plugins",
+))  # fmt: skip
+_LOCK: Final = ".lock"  # of somebody else, who does not give it back here
 
 
 def config_dir(env: Mapping[str, str], cwd: str) -> str:
@@ -44,27 +58,47 @@ def state_file(env: Mapping[str, str], cwd: str) -> str:
 
 
 def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
-    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError."""
+    """Fill `target` from the folder that a CLI with this environment would use. Raises OSError, `StartError`."""
     source = config_dir(env, cwd)
-    _copy(os.path.join(source, CREDENTIALS), target, _without_refresh)
-    _copy(state_file(env, cwd), target, lambda data: data)
-    for name in ("settings.json", "cowork_settings.json"):
-        _copy(os.path.join(source, name), target, _without_plugins)
-    for name in _LINKED:
-        if os.path.exists(os.path.join(source, name)):
-            os.symlink(os.path.realpath(os.path.join(source, name)), os.path.join(target, name))
+    copies = {
+        CREDENTIALS: _without_refresh(_read(os.path.join(source, CREDENTIALS))),
+        STATE: _read(state_file(env, cwd)),
+        **{name: _without_plugins(_read(os.path.join(source, name))) for name in _SETTINGS},
+    }
+    for name, data in copies.items():
+        if data is not None:
+            _write(os.path.join(target, name), data)
+    _link_others(source, target)
 
 
 def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
-    """Let the turn read and go on with the project's memory. Raises OSError for `target`."""
-    memory = os.path.join("projects", project_key(repository(cwd)), "memory")
-    source, link = os.path.join(config_dir(env, cwd), memory), os.path.join(target, memory)
+    """Let the turn read and go on with the project's memory, and its subagents with theirs.
+
+    After `copy_config`, which has linked the latter where it is there. Raises OSError for `target`.
+    """
+    config = config_dir(env, cwd)
+    for name in (os.path.join("projects", project_key(repository(cwd)), "memory"), _AGENT_MEMORY):
+        source, link = os.path.join(config, name), os.path.join(target, name)
+        try:
+            os.makedirs(source, 0o700, exist_ok=True)  # as the CLI does at the start of a session
+        except OSError:  # a disk that is read-only: then what is noted is lost with the turn
+            continue
+        os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+        if not os.path.lexists(link):
+            os.symlink(os.path.realpath(source), link)
+
+
+def _link_others(source: str, target: str) -> None:
     try:
-        os.makedirs(source, 0o700, exist_ok=True)  # as the CLI does at the start of a session
-    except OSError:  # a disk that is read-only: then what is noted is lost with the turn
+        names = os.listdir(source)
+    except (FileNotFoundError, NotADirectoryError):
         return
-    os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
-    os.symlink(os.path.realpath(source), link)
+    except OSError as error:  # a hook that stays behind would deny nothing, and nobody would hear of it
+        raise StartError(f"what is in the configuration folder {source} must go along: {error}") from error
+    for name in names:
+        folded = name.lower()  # a disk may take both for one name
+        if folded not in _OWN and not folded.endswith(_LOCK):
+            os.symlink(os.path.realpath(os.path.join(source, name)), os.path.join(target, name))
 
 
 def _home(env: Mapping[str, str], cwd: str) -> str:
@@ -76,15 +110,18 @@ def _below(cwd: str, path: str) -> str:
     return os.path.normpath(os.path.join(cwd, path))
 
 
-def _copy(path: str, target: str, change: Callable[[Any], Any]) -> None:
+def _read(path: str) -> Any:
     """One JSON file. What is no JSON stays behind: nobody can say what is in it, and the CLI takes none of it."""
     try:
-        data = read_json(path)
+        return read_json(path)
     except (OSError, ValueError, RecursionError):
-        return
+        return None
+
+
+def _write(path: str, data: Any) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with open(os.open(os.path.join(target, os.path.basename(path)), flags, 0o600), "w", encoding="utf-8") as file:
-        json.dump(change(data), file)
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        json.dump(data, file)
 
 
 def _without_refresh(data: Any) -> Any:

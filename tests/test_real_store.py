@@ -30,7 +30,7 @@ from claude_cli_client import (
     get_messages,
     rename_session,
 )
-from claude_cli_client._config_copy import copy_config
+from claude_cli_client._config_copy import _OWN, copy_config
 from claude_cli_client._project_key import project_key
 
 pytest_plugins = ["real_cli"]
@@ -335,6 +335,75 @@ def test_the_memory_of_a_repository_goes_along(cli: RealCLI, place):
                resume=first.session_id, allowed_tools=["Bash"])  # fmt: skip
     assert "the heron is blue" in str(cli.api.last().body)
     assert (memory / "more.md").read_text() == "grey\n"
+
+
+def test_the_memory_of_a_subagent_goes_along(cli: RealCLI):
+    """That of the user (`memory: user`): the CLI finds it in a resumed turn, and what is noted there stays."""
+    (cli.config_dir / "agents").mkdir(parents=True)
+    (cli.config_dir / "agents" / "keeper.md").write_text(
+        "---\nname: keeper\ndescription: Keeps things\nmemory: user\ntools: Read, Bash\n---\nYou are keeper."
+    )
+    memory = cli.config_dir / "agent-memory" / "keeper" / "MEMORY.md"
+    client = cli.client(store=Recorder(), allowed_tools=["Agent", "Bash"])
+    first = client.ask("hi")
+    for note, known in (("HERON-1", None), ("HERON-2", "HERON-1")):
+        place = '"$CLAUDE_CONFIG_DIR"/agent-memory/keeper'
+        does = bash(f"mkdir -p {place}; echo {note} >> {place}/MEMORY.md")
+        call = tool("Agent", description="x", prompt=f"look {does}[[then]][[text: in]]", subagent_type="keeper")
+        client.ask(f"go {call}[[then]][[text: out]]", resume=first.session_id)
+        assert note in memory.read_text()
+        asked = [request.system for request in cli.api.requests() if "You are keeper" in request.system]
+        assert known is None or known in asked[-1]
+
+
+DENIES = "#!/bin/sh\necho denied >&2\nexit 2\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["$CLAUDE_CONFIG_DIR/hooks/a.sh", '"${CLAUDE_CONFIG_DIR:-$HOME/.claude}"/hooks/a.sh']
+)
+def test_a_hook_below_the_configuration_folder(cli: RealCLI, command):
+    """What it denies in the first turn, it denies in a resumed one."""
+    hook, ran = cli.root / "conf" / "hooks" / "a.sh", cli.root / "ran"
+    hook.parent.mkdir(parents=True)
+    hook.write_text(DENIES)
+    hook.chmod(0o755)
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": command}]}]}
+    (cli.root / "conf" / "settings.json").write_text(json.dumps({"hooks": hooks}))
+    client = cli.client(store=MemoryStore(), config_dir=cli.root / "conf", allowed_tools=["Bash"])
+    prompt = f"x {bash(f'touch {ran}')}[[then]][[text: k]]"
+    first = client.ask(prompt)
+    client.ask(prompt, resume=first.session_id)
+    assert [("denied" in text) for text in cli.api.last().results] == [True, True]
+    assert not ran.exists()
+
+
+def test_a_login_and_a_workflow_below_the_configuration_folder(cli: RealCLI):
+    """A script that says the key, and a program of the user's, are found in a resumed turn."""
+    conf = cli.root / "conf"
+    (conf / "workflows").mkdir(parents=True)
+    (conf / "key.sh").write_text("#!/bin/sh\necho sk-of-the-script\n")
+    (conf / "key.sh").chmod(0o755)
+    (conf / "settings.json").write_text(json.dumps({"apiKeyHelper": "$CLAUDE_CONFIG_DIR/key.sh"}))
+    (conf / "workflows" / "heron.js").write_text(
+        "export const meta = {name: 'heron', description: 'herons', phases: []}\nreturn 'x'\n"
+    )
+    client = cli.client(store=MemoryStore(), config_dir=conf, allowed_tools=["Workflow"], env={"ANTHROPIC_API_KEY": ""})
+    prompt = f"x {tool('Workflow', name='heron')}[[then]][[text: k]]"
+    first = client.ask(prompt)
+    client.ask(prompt, resume=first.session_id)
+    assert {request.headers.get("x-api-key") for request in cli.api.requests()} == {"sk-of-the-script"}
+    assert [("not found" in text) for text in cli.api.last().results] == [False, False]
+
+
+def test_what_the_cli_writes_in_its_folder_is_known(cli: RealCLI):
+    """Nothing of it is linked but what is to last: a name that is new here must be thought about."""
+    agent = f"{AGENT}[[then]]{tool('TaskCreate', subject='s', description='d')}[[then]][[text: it looked]]"
+    first = cli.ask(f"go {agent}", allowed_tools=["Bash", "Agent"])
+    cli.ask("again", resume=first.session_id, enable_file_checkpointing=True)
+    names = {path.name for path in cli.config_dir.iterdir()}
+    assert "projects" in names
+    assert names <= _OWN
 
 
 def test_isolated_sessions_can_be_resumed(cli: RealCLI):

@@ -375,15 +375,72 @@ def test_of_a_folder_that_the_environment_names(look, store, tmp_path):
         assert b"SECRET" not in seen.files[".credentials.json"]
 
 
-def test_memory_agents_commands_and_skills(look, store, home):
-    """Linked: the CLI only reads them, and a resumed turn must work as the first one."""
-    fill(home / ".claude", {"CLAUDE.md": "Be brief."})
-    fill(home / ".claude" / "agents", {"a.md": "x"})
-    seen = look(store)
-    assert {name: seen.links[name] for name in ("CLAUDE.md", "agents")} == {
-        name: str(home / ".claude" / name) for name in ("CLAUDE.md", "agents")
-    }
-    assert (home / ".claude" / "agents" / "a.md").read_text() == "x"
+LINKED = [
+    "CLAUDE.md", "agents", "agent-memory", "hooks", "key.sh", "workflows", "settings.local.json", ".config.json",
+    "remote-settings.json", "policy-limits.json", "a name of\nthe user's \udcff",
+]  # fmt: skip
+
+
+def test_everything_else(look, store, home):
+    """Linked, whatever it is: a resumed turn must work as the first one; and left as it was."""
+    for name in LINKED:
+        fill(home / ".claude" / name, {"inner": "x"})
+    (home / "dotfiles").mkdir()
+    (home / ".claude" / "by link").symlink_to(home / "dotfiles")
+    (home / ".claude" / "nowhere").symlink_to("nothing")
+    os.mkfifo(home / ".claude" / "pipe")
+    links = look(store).links
+    del links["memory"]
+    assert links == {
+        **{name: str(home / ".claude" / name) for name in (*LINKED, "pipe")},
+        "by link": str(home / "dotfiles"), "nowhere": str(home / ".claude" / "nothing"),
+    }  # fmt: skip
+    assert all((home / ".claude" / name / "inner").read_text() == "x" for name in LINKED)
+
+
+OWN = [
+    "projects", "sessions", "session-env", "shell-snapshots", "file-history", "tasks", "todos", "teams", "dev-mods",
+    "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json", "usage-data", "plugins",
+    "cowork_plugins", ".credentials.json", ".claude.json", "settings.json", "cowork_settings.json", "Projects",
+    ".claude.json.lock",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["folders", "files", "links"])
+def test_what_the_cli_writes_for_itself(tmp_path, kind):
+    """Is not linked: neither its sessions, nor what is copied, whatever lies in the place of it."""
+    for name in ("c", "t", "x"):
+        (tmp_path / name).mkdir()
+    for name in OWN:
+        path = tmp_path / "c" / name
+        {"folders": path.mkdir, "files": path.touch, "links": lambda at=path: at.symlink_to(tmp_path / "x")}[kind]()
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    assert [path for path in (tmp_path / "t").iterdir() if path.is_symlink()] == []
+
+
+@pytest.mark.parametrize("place", ["nothing", "a file"])
+def test_no_folder(tmp_path, place):
+    """Then nothing goes along."""
+    (tmp_path / "a file").touch()
+    (tmp_path / "t").mkdir()
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / place)}, "/", str(tmp_path / "t"))
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_looked_into(play, store, work, home, monkeypatch):
+    """A hook there would be lost in silence: the turn is not started, and the error says why."""
+    real = os.listdir
+
+    def listdir(path):
+        if path == str(home / ".claude"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    fake = play(init(), result("x"))
+    with pytest.raises(StartError, match=r"in the configuration folder .*/\.claude must go along: .*Permission denied"):
+        Client(cli_path=fake.path, store=store).run("p", resume=SESSION_ID, cwd=work)
+    assert fake.calls == []
 
 
 def test_an_isolated_turn_gets_the_session_alone(look, store, home):
@@ -612,9 +669,7 @@ def test_hostile_projects(play, store, work, tmp_path, project):
     assert fake.calls == []
 
 
-@pytest.mark.parametrize(
-    "entries", [7, "text", [7], {"a": 1}, [[]], [{"a": object()}], [{1: 2, "1": {3}}]], ids=repr
-)
+@pytest.mark.parametrize("entries", [7, "text", [7], {"a": 1}, [[]], [{"a": object()}], [{1: 2, "1": {3}}]], ids=repr)
 def test_what_is_no_list_of_entries(play, store, work, tmp, entries):
     """A `StoreError`, before anything is started."""
     store.load = lambda key: entries
@@ -770,12 +825,24 @@ def test_what_looks_like_a_repository(look, store, work, home, content):
 def test_a_memory_that_cannot_be_made(look, store, work, home):
     """The turn runs without it."""
     (home / ".claude").mkdir()
-    (home / ".claude" / "projects").write_text("no folder")
-    assert "memory" not in look(store).links
+    for name in ("projects", "agent-memory"):
+        (home / ".claude" / name).write_text("no folder")
+    assert set(look(store).links) == {"agent-memory"}  # as everything else
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_memory_of_subagents(look, store, home, is_there):
+    """That of the user, for all projects: linked, and made for the same reason."""
+    memory = home / ".claude" / "agent-memory"
+    if is_there:
+        memory.mkdir(parents=True)
+    assert look(store).links["agent-memory"] == str(memory)
+    assert memory.is_dir()
 
 
 def test_no_memory_in_an_isolated_turn(look, store, work, home):
     """What the user's own configuration has is none of its business."""
     memory = home / ".claude" / "projects" / key_in(work).project_key / "memory"
     memory.mkdir(parents=True)
-    assert "memory" not in look(store, isolated=True).links
+    assert look(store, isolated=True).links == {}
+    assert not (home / ".claude" / "agent-memory").exists()
