@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -54,6 +55,7 @@ _MEANINGS: Final = (
     ("not a database", "this is no SQLite database, or it is damaged; move it away to begin anew"),
     ("malformed", "the database is damaged: `sqlite3 FILE .recover` can save what is left of it"),
     ("unable to open", "it cannot be opened: look at the permissions of the file and of its folder"),
+    ("disk I/O", "the disk failed, or a file system that SQLite cannot use: look at the system's log"),
     ("readonly", "it cannot be written: look at the permissions of the file and of its folder"),
 )
 
@@ -219,11 +221,27 @@ def _create(path: str) -> None:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
+        _refuse_what_is_no_file(path)
         return
     try:
         os.fchmod(fd, 0o600)  # whatever the umask took away
     finally:
         os.close(fd)
+
+
+def _refuse_what_is_no_file(path: str) -> None:
+    """Of which SQLite would say only that it cannot be opened, or that the disk fails."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            return  # removed just now
+        why = f"is a link to {os.readlink(path)}, which does not exist: make an empty file there, or remove the link"
+    else:
+        if stat.S_ISREG(mode):
+            return
+        why = "is a folder, a pipe or a device, not a regular file: give the store a file"
+    raise StoreError(f"{path} {why}", retryable=False)
 
 
 def _file_at(path: str) -> tuple[int, int] | None:

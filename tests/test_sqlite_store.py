@@ -260,6 +260,34 @@ def test_no_permission(folder, file, says):
     assert re.search(says, done.stdout), done.stdout
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path.symlink_to("other.db"), "is a link to other.db, which does not exist: make an empty file"),
+        (lambda path: path.symlink_to("/dev/null"), "is a folder, a pipe or a device, not a regular file"),
+        (os.mkfifo, "is a folder, a pipe or a device, not a regular file"),
+    ],
+)
+def test_what_is_no_file(path, make, says):
+    """Cause and remedy, at once; also if it comes later in the place of the file."""
+    with SQLiteStore(path) as store:
+        path.unlink()
+        make(path)
+        for use in (lambda: SQLiteStore(path), lambda: store.append(KEY, entries(1))):
+            with pytest.raises(StoreError, match=says) as caught:
+                use()
+            assert not caught.value.retryable
+
+
+def test_a_link_to_an_empty_file(path):
+    """Is a place for a store: so the remedy for a link to nothing works."""
+    (path.parent / "other.db").touch()
+    path.symlink_to("other.db")
+    with SQLiteStore(path) as store:
+        store.append(KEY, entries(1))
+        assert store.load(KEY) == entries(1)
+
+
 # --- what is open, and for how long
 
 
