@@ -55,15 +55,15 @@ class InStore:
                 shown.add(row.key.session_id)
                 yield info
 
-    def _rows(self, *names: str, remedy: str = _GIVE_DIRECTORY) -> list[Row]:
-        """What the first of these methods that the store has lists, newest first."""
+    def _rows(self, *names: str, remedy: str = _GIVE_DIRECTORY, only: str | None = None) -> list[Row]:
+        """What the first of these methods that the store has lists, newest first; with `only` of one session."""
         name = next((name for name in names if self._optional(name)), None)
         if name is None:
             lists = " or ".join(f"{name}()" for name in names)
             raise ValueError(f"the store lists no sessions, it has no {lists}; {remedy}")
         keys: Sequence[str | None] = self._keys or [None]
         for key in keys:
-            if found := rows(self._store, name, key):
+            if found := rows(self._store, name, key, only):
                 return found
         return []
 
@@ -81,10 +81,10 @@ class InStore:
         listed: Iterable[Row]
         lists = ("list_summaries", "list_sessions")
         if not self._keys or any(map(self._optional, lists)):
-            listed = self._rows(*lists)
+            listed = self._rows(*lists, only=session_id)
         else:
             listed = (_row_of(key, entries) for key, entries in self._loaded(session_id))
-        infos = (self._info(row) for row in listed if row.key.session_id == session_id)
+        infos = map(self._info, listed)
         return next((info for info in infos if info is not None), None)
 
     def open(self, session_id: str) -> StoredTranscript:
@@ -151,8 +151,7 @@ class InStore:
     def _found(self, session_id: str) -> list[SessionKey]:
         """Where the session is, the latest first. By the store's list, if it has one: a load may be large."""
         if self._optional("list_sessions") or not self._keys:
-            listed = self._rows("list_sessions", "list_summaries")
-            found = [row.key for row in listed if row.key.session_id == session_id]
+            found = [row.key for row in self._rows("list_sessions", "list_summaries", only=session_id)]
         else:
             found = [key for key, _ in self._loaded(session_id)]
         if not found:

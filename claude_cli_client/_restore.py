@@ -261,14 +261,14 @@ class Restore:
             return
         yield self._project, self._wanted
         # Begun in another folder: the CLI finds such a session on disk, too.
-        yield from (place for place in self._listed(None) if place[1] == self._wanted)
+        yield from self._listed(None, only=self._wanted)
 
-    def _listed(self, project: str | None) -> list[tuple[str, str]]:
-        """What the store lists of a project, or of all; the latest first."""
+    def _listed(self, project: str | None, only: str | None = None) -> list[tuple[str, str]]:
+        """What the store lists of a project, or of all; the latest first. `only`: of this session."""
         self._asked = (project,)
         if optional(self._store, "list_sessions") is None:
             return []
-        return [row.key[:2] for row in rows(self._store, "list_sessions", project)]
+        return [row.key[:2] for row in rows(self._store, "list_sessions", project, only)]
 
     def _subagents(self, project: str, session: str) -> Iterable[tuple[SessionKey, Entries]]:
         self._asked = (project, session)

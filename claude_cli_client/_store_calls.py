@@ -50,11 +50,15 @@ def words_of(error: BaseException) -> str:
         return "it does not say what"
 
 
-def rows(store: Any, name: str, project: str | None) -> list[Row]:
-    """What this method lists of a project, or with None of all; the latest first."""
+def rows(store: Any, name: str, project: str | None, only: str | None = None) -> list[Row]:
+    """What this method lists of a project, or with None of all; the latest first. `only`: of this session.
+
+    Most of the time for one session in a long list would go into making rows of all the others.
+    """
 
     def read(listed: Any) -> list[Row]:
-        return [row for item in items(listed) if (row := _row(item, project)) is not None]
+        wanted = (item for item in items(listed) if only is None or _is_of(only, item))
+        return [row for item in wanted if (row := _row(item, project)) is not None]
 
     found = ask(store, name, () if project is None else (project,), project, read=read)
     return sorted(found, key=lambda row: (-row.mtime, row.key.session_id))
@@ -69,6 +73,10 @@ def items(answer: Any) -> list[Any]:
     """Of a list or whatever else can be gone through; none of what is a single thing."""
     is_many = isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping))
     return list(answer) if is_many else []
+
+
+def _is_of(session_id: str, item: Any) -> bool:
+    return isinstance(item, Mapping) and item.get("session_id") == session_id
 
 
 def _row(item: Any, project: str | None) -> Row | None:

@@ -24,6 +24,7 @@ from claude_cli_client import (
     SessionStore,
     StoreError,
     _project_folders,
+    _store_calls,
     _transcript_file,
 )
 from claude_cli_client._project_key import project_key
@@ -1183,6 +1184,16 @@ def test_a_store_that_fails_while_it_is_read(stored, name):
         calls[name]()
     key = stored.key(PARALLEL)
     assert caught.value.key == (key[:1] if name in ("list_sessions", "list_summaries") else key)
+
+
+@pytest.mark.parametrize("call", [client.get_session, client.get_messages])
+def test_one_session_of_a_long_list(stored, monkeypatch, call):
+    """Of the others nothing is looked at but their ids."""
+    kept = [stored.put(said("Hi.")) for _ in range(3)]
+    row, made = _store_calls._row, []
+    monkeypatch.setattr(_store_calls, "_row", lambda item, *more: made.append(item["session_id"]) or row(item, *more))
+    assert call(kept[1], **stored.where)
+    assert made == [kept[1]]
 
 
 class Unwritten(SessionStore):
