@@ -8,6 +8,7 @@ out in silence what it does not understand. Contents are never shown: they hold 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,22 @@ _MCP_NEEDS: Final = {  # type of server: the field without which the CLI leaves 
     "sse": "url",
     "ws": "url",
 }
+
+
+# Names that the CLI (2.1.332) keeps for servers of its own, as it compares them. It leaves others of these names
+# out, with a word in `init` alone; in-process servers may have them.
+_RESERVED: Final = frozenset(
+    {
+        "Claude_Browser",
+        "Claude_Preview",
+        "Slack sign-in (Claude Code tag)",
+        "claude-code-remote",
+        "claude-in-chrome",
+        "computer-use",
+        "webagent",
+        "workspace",
+    }
+)
 
 
 def is_json_text(value: Any) -> bool:
@@ -122,6 +139,7 @@ def is_tool_server(value: Any) -> bool:
 def mcp_server(name: str, value: Any) -> None:
     if name.endswith("['mcpServers']"):
         raise ValueError(f"{name}: give what is inside of 'mcpServers', a dict of servers by name")
+    _server_name(name, name.partition("[")[2][1:-2], is_tool_server(value))
     if is_tool_server(value):
         return
     if not isinstance(value, Mapping):
@@ -139,6 +157,15 @@ def mcp_server(name: str, value: Any) -> None:
     for field, read_by, fits, must in _MCP_FIELDS:
         if field in value and kind in read_by and not fits(value[field]):
             raise ValueError(f"{name}[{field!r}] must be {must}, or the CLI leaves the server out")
+
+
+def _server_name(name: str, key: str, in_process: bool) -> None:
+    """The CLI drops every tool `mcp__ide__*` but two of an editor's, and a server `__proto__` as a whole."""
+    known = re.sub(r"[^a-zA-Z0-9_-]", "_", key)
+    if f"{known}__".startswith("ide__"):
+        raise ValueError(f"{name}: the CLI hides the tools of servers called 'ide'; give it another name")
+    if known == "__proto__" or (not in_process and not _RESERVED.isdisjoint((key, known.strip("_")))):
+        raise ValueError(f"{name}: the CLI keeps this name for itself and leaves the server out; give it another name")
 
 
 def _is_texts(value: Any) -> bool:

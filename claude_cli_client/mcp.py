@@ -348,14 +348,13 @@ def _check_names(names: Iterable[str], what: str) -> None:
 
 
 def check_servers(mcp_servers: Mapping[str, ToolServer | Mapping[str, Any]]) -> None:
-    """Raises ValueError for what the CLI would leave out: names that collide or are too long, unreadable entries."""
+    """Raises ValueError for what the CLI would leave out: names that collide, are too long or its own, bad entries."""
     if not isinstance(mcp_servers, Mapping):
         raise ValueError(f"mcp_servers must be a dict of servers by name, not a {type(mcp_servers).__name__}")
     for name, server in mcp_servers.items():
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"mcp_servers: the name of a server must be a text that is not empty, not {name!r}")
-        if not isinstance(server, ToolServer):
-            mcp_server(f"mcp_servers[{name!r}]", server)
+        mcp_server(f"mcp_servers[{name!r}]", server)
     _check_names(mcp_servers, "server")
     whole: dict[str, str] = {}
     for name, server in mcp_servers.items():

@@ -1044,6 +1044,12 @@ COLLISIONS = [
     ({"s": {"command": ""}}, "command"),
     ({"s": {"type": "sdk", "name": "s"}}, "type"),
     ([ToolServer()], "must be a dict"),
+    ({"ide": ToolServer()}, "give it another name"),
+    ({"ide.": ToolServer()}, "give it another name"),
+    ({"ide__x": {"command": "serve"}}, "give it another name"),
+    ({"__proto__": ToolServer()}, "give it another name"),
+    ({"workspace": {"command": "serve"}}, "give it another name"),
+    ({"Claude Preview": {"type": "http", "url": "http://x"}}, "give it another name"),
 ]
 
 
@@ -1059,6 +1065,12 @@ def test_servers_that_are_fine():
     """One server under two names, a whole name of 128 characters, and the CLI's own servers beside."""
     shop = ToolServer([add])
     check_servers({"shop": shop, "my shop": shop, "s": ToolServer(named("n" * 120)), "x": {"command": "serve"}})
+
+
+def test_names_that_the_cli_keeps_for_servers_of_its_own():
+    """In-process servers may have them, and so may others have names that only begin the same."""
+    check_servers({name: ToolServer() for name in ("workspace", "claude-in-chrome", "Claude Preview")})
+    check_servers({name: {"command": "serve"} for name in ("idea", "ide-x", "ide_x", "Workspace", "claude preview")})
 
 
 def test_the_entries_for_the_cli():

@@ -645,6 +645,8 @@ UNUSABLE = [
     ("mcp_servers", {"a": {**REMOTE, "alwaysLoad": None}}),
     ("mcp_servers", {"a": object()}),
     ("mcp_servers", {"mcpServers": {"a": SERVER}}),
+    ("mcp_servers", {"workspace": SERVER}),
+    ("mcp_servers", '{"mcpServers": {"ide": {"command": "serve"}}}'),
     ("mcp_servers", '{"a": {"command": "x"}}'),
     ("mcp_servers", '{"mcpServers": {"a": {}}}'),
     ("json_schema", []),
