@@ -31,7 +31,7 @@ _MARKS: Final = ('"type":"result"', '"subtype":"', '"session_id":"')
 # are bounded, and a string that does not end is one token.
 _KEY: Final = re.compile(r'\s{0,64}[{,]\s{0,64}"(\w{1,64})":')
 _NEXT_KEY: Final = re.compile(r'[{,]\s{0,64}"(\w{1,64})":')
-_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 _SCALAR_END: Final = re.compile(r"[,}\]]")
 # With or without a blank behind commas and colons.
 _ANSWER: Final = re.compile(
@@ -51,15 +51,17 @@ def recover(text: str) -> Json | None:
     text = text.lstrip()
     if not all(mark in text for mark in _MARKS):
         return frame(text, "its line is no JSON that can be read")
-    while text.startswith("{"):
+    at = 0
+    while text.startswith("{", at):
         try:
-            value, end = _scan(text, 0)
+            value, at = _scan(text, at)
         except _NO_JSON:
-            return _field_by_field(text)
-        text = text[end:].lstrip()
+            return _field_by_field(text[at:])
+        while text[at : at + 1].isspace():
+            at += 1
         if value.get("type") == "result":
             # Before one of these it was not the line's own object, but one nested in it.
-            return None if text.startswith((",", ":", "]", "}", '"')) else value
+            return None if text.startswith((",", ":", "]", "}", '"'), at) else value
     return None
 
 

@@ -1057,14 +1057,22 @@ def test_a_damaged_line_with_an_object_like_a_result():
 
 @pytest.mark.parametrize(
     "filler",
-    [" " * 200_000, '\\"' * 100_000, '{"' * 50_000, '[{,"a' * 40_000, "\\" * 99_999],
-    ids=["blanks", "quotes", "openings", "mixed", "backslashes"],
+    [" " * 200_000, '\\"' * 100_000, '{"' * 50_000, '[{,"a' * 40_000, "\\" * 99_999, '\\"' * 50_000 + "\\"],
+    ids=["blanks", "quotes", "openings", "mixed", "backslashes", "cut behind a backslash"],
 )
 def test_a_damaged_result_takes_time_in_proportion(filler):
     """However unlucky the damage, the line is looked at once: nobody else runs meanwhile."""
     line = '{"type":"result","subtype":"success","session_id":"s","result":"' + filler
     began = time.process_time()
     parsed(line.encode())
+    assert time.process_time() - began < 2.0
+
+
+def test_many_objects_in_one_line_take_time_in_proportion():
+    """The result behind them is found without a copy of the rest for each."""
+    line = b'{"n":1} ' * 300_000 + ANSWER
+    began = time.process_time()
+    assert only(line).type == "result"
     assert time.process_time() - began < 2.0
 
 
