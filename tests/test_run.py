@@ -619,6 +619,9 @@ class Interrupted:
     def empty(self):
         return self.queue.empty()
 
+    def put(self, item):  # the mark of the end, which comes when the run is done
+        self.queue.put(item)
+
 
 @pytest.mark.parametrize("at", range(6))
 def test_ctrl_c_right_behind_an_item_does_not_lose_the_end(play, at):
