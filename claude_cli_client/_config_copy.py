@@ -8,6 +8,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
 * Plugins are installed below the configuration folder. The settings that name them are left out:
   the CLI would fetch them anew from the network in every run.
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
+* The CLI takes `Read(/x)` in settings, and a relative path for the sandbox, from the folder of the settings. So
+  these are said once more for the original one.
 * Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
   and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
@@ -22,7 +24,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ._env import CONFIG_DIR
@@ -63,7 +66,7 @@ def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
     copies = {
         CREDENTIALS: _without_refresh(_read(os.path.join(source, CREDENTIALS))),
         STATE: _read(state_file(env, cwd)),
-        **{name: _without_plugins(_read(os.path.join(source, name))) for name in _SETTINGS},
+        **{name: _moved(_without_plugins(_read(os.path.join(source, name))), source) for name in _SETTINGS},
     }
     for name, data in copies.items():
         if data is not None:
@@ -138,3 +141,54 @@ def _without_plugins(data: Any) -> Any:
     if isinstance(kept.get("env"), dict):
         kept["env"] = {name: value for name, value in kept["env"].items() if name != CONFIG_DIR}
     return kept
+
+
+# --- settings that are said for a place
+
+
+def _moved(settings: Any, config: str) -> Any:
+    """The same in another folder than `config`, where they were made for. What has an odd shape is left as it is."""
+    if not isinstance(settings, dict):
+        return settings
+    settings = dict(settings)
+    permissions = settings.get("permissions")
+    if isinstance(permissions, dict):
+        settings["permissions"] = moved = dict(permissions)
+        for name in ("allow", "ask", "deny"):
+            if isinstance(moved.get(name), list):
+                moved[name] = [*moved[name], *_anchored(moved[name], config, exact=name == "allow")]
+    sandbox = settings.get("sandbox")
+    files = sandbox.get("filesystem") if isinstance(sandbox, dict) else None
+    if isinstance(sandbox, dict) and isinstance(files, dict):
+        settings["sandbox"] = {**sandbox, "filesystem": {name: _at(value, config) for name, value in files.items()}}
+    return settings
+
+
+# The only tools whose rules are about paths: the CLI takes those of no other one.
+_ANCHORED: Final = re.compile(r"((?:Read|Edit)\()(/(?!/).*)", re.DOTALL)
+
+
+def _anchored(rules: Sequence[Any], config: str, *, exact: bool) -> list[str]:
+    """The rules that begin at the folder of the settings, for that folder.
+
+    A backslash in its name has no escape that the CLI takes everywhere (seen with 2.1.332): unless `exact`, any
+    character may stand there.
+    """
+    places = {_literal(config)}
+    if not exact:
+        places.add(_literal(config).replace("\\\\", "?"))
+    found = filter(None, (_ANCHORED.fullmatch(rule) for rule in rules if isinstance(rule, str)))
+    return [f"{rule[1]}/{place}{rule[2]}" for rule in found for place in sorted(places)]
+
+
+def _literal(path: str) -> str:
+    """The pattern of a rule that means this path."""
+    return re.sub(r"[\\\[\]*?]", r"\\\g<0>", path)
+
+
+def _at(paths: Any, config: str) -> Any:
+    """The paths of the sandbox, those that are relative also from `config`."""
+    if not isinstance(paths, list):
+        return paths
+    relative = [path for path in paths if isinstance(path, str) and not path.startswith(("/", "~"))]
+    return [*paths, *(os.path.join(config, path) for path in relative)]

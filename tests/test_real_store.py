@@ -378,6 +378,55 @@ def test_a_hook_below_the_configuration_folder(cli: RealCLI, command):
     assert not ran.exists()
 
 
+def asked_twice(cli: RealCLI, conf: Path, rules: dict[str, list[str]], calls: list[str], **options: Any) -> list[bool]:
+    """Which calls saw what is in `conf`, in a first and a resumed turn with these rules of the user's."""
+    for name in ("no", "sub"):
+        (conf / name).mkdir(parents=True)
+        (conf / name / "x.txt").write_text("HERON-17")
+    (conf / "settings.json").write_text(json.dumps({"permissions": rules}))
+    client = cli.client(store=MemoryStore(), config_dir=conf, **options)
+    prompt = "[[then]]".join([*calls, "[[text: k]]"])
+    first = client.ask(prompt)
+    client.ask(prompt, resume=first.session_id)
+    return ["HERON-17" in text for text in cli.api.last().results]
+
+
+@pytest.mark.parametrize("folder", ["conf", "c [o] (n)f", "c\\of"])
+def test_what_is_denied_below_the_configuration_folder(cli: RealCLI, folder):
+    """`Read(/x)` in the user's settings denies the same file in a resumed turn."""
+    conf = cli.root / folder
+    reads = [tool("Read", file_path=f"{conf}/{name}/x.txt") for name in ("no", "sub")]
+    deny = ["Read(/no/x.txt)", "Read(/s*/**)"]
+    calls = [*reads, bash(f"cat '{conf}/sub/x.txt'")]
+    assert asked_twice(cli, conf, {"deny": deny}, calls, allowed_tools=["Read", "Bash"]) == [False] * 6
+
+
+@pytest.mark.parametrize("folder", ["conf", "c [o] (n)f"])
+def test_what_is_allowed_below_the_configuration_folder(cli: RealCLI, folder):
+    """`Read(/x)` in the user's settings allows the same file in a resumed turn."""
+    conf = cli.root / folder
+    reads = [tool("Read", file_path=f"{conf}/{name}/x.txt") for name in ("no", "sub")]
+    assert asked_twice(cli, conf, {"allow": ["Read(/sub/**)"]}, reads) == [False, True] * 2
+
+
+def test_the_places_of_the_sandbox(cli: RealCLI):
+    """A path of the user's settings that is relative is one below their folder, also in the copy of it."""
+    for name in ("bwrap", "socat", "rg"):  # so that the CLI takes its sandbox for one that may work
+        (cli.root / "bin").mkdir(exist_ok=True)
+        (cli.root / "bin" / name).write_text("#!/bin/sh\n")
+        (cli.root / "bin" / name).chmod(0o755)
+    conf, copy = cli.root / "conf", cli.root / "copy"
+    conf.mkdir()
+    copy.mkdir()
+    sandbox = {"enabled": True, "filesystem": {"denyRead": ["secrets"], "allowWrite": ["./notes"]}}
+    (conf / "settings.json").write_text(json.dumps({"sandbox": sandbox}))
+    copy_config({"CLAUDE_CONFIG_DIR": str(conf)}, str(cli.cwd), str(copy))
+    for config in (conf, copy):
+        cli.client(config_dir=config, env={"PATH": f"{cli.root / 'bin'}:{os.environ['PATH']}"}).ask("hi")
+        told = str(cli.api.last().body)  # the CLI describes its sandbox to the model
+        assert [f"{conf}/{name}" in told for name in ("secrets", "notes")] == [True, True]
+
+
 def test_a_login_and_a_workflow_below_the_configuration_folder(cli: RealCLI):
     """A script that says the key, and a program of the user's, are found in a resumed turn."""
     conf = cli.root / "conf"

@@ -375,6 +375,64 @@ def test_of_a_folder_that_the_environment_names(look, store, tmp_path):
         assert b"SECRET" not in seen.files[".credentials.json"]
 
 
+def copied(tmp_path: Path, settings: Any, folder: str = "c", copy: str = "t") -> Any:
+    """What becomes of the settings of a folder."""
+    (tmp_path / copy).mkdir()
+    fill(tmp_path / folder, {"settings.json": settings})
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / folder)}, "/", str(tmp_path / copy))
+    return json.loads((tmp_path / copy / "settings.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["allow", "ask", "deny"])
+def test_rules_that_begin_at_the_folder_of_the_settings(tmp_path, kind):
+    """Are said for the original one, too; and go on to mean what is linked."""
+    others = ["Read", "Read(x)", "Read(./x)", "Read(//x)", "Read(~/x)", "Bash(/bin/x *)", "Write(/x)", "mcp__x", 7, ""]
+    rules = ["Read(/secret.txt)", "Edit(/sub/**)", *others]
+    moved = copied(tmp_path, {"permissions": {kind: rules, "defaultMode": "plan"}})["permissions"]
+    assert moved["defaultMode"] == "plan"
+    here = [f"Read(/{tmp_path}/c/secret.txt)", f"Edit(/{tmp_path}/c/sub/**)"]
+    assert [rule for rule in moved[kind] if "/t/" not in str(rule)] == [*rules, *here]
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind", "places"),
+    [
+        ("a [b] (c)", "deny", [r"a \[b\] (c)"]),
+        ("a*?", "allow", [r"a\*\?"]),
+        ("a\\b", "deny", ["a?b", r"a\\b"]),
+        ("a\\b", "allow", [r"a\\b"]),
+    ],
+)
+def test_rules_of_an_odd_folder(tmp_path, folder, kind, places):
+    """Its name is no pattern, as far as the CLI can be told; else what is denied is a little more."""
+    rules = copied(tmp_path, {"permissions": {kind: ["Read(/x)"]}}, folder)["permissions"][kind]
+    made = [rule for rule in rules if "/t/" not in rule]
+    assert sorted(made[1:]) == sorted(f"Read(/{tmp_path}/{place}/x)" for place in places)
+
+
+def test_places_of_the_sandbox(tmp_path):
+    """Those that are relative begin at the folder of the settings: they are said for the original one, too."""
+    files = {
+        name: ["a", "./b", "../c", "/d", "~/e", 7] for name in ("denyRead", "allowRead", "denyWrite", "allowWrite")
+    }
+    sandbox = {"enabled": True, "filesystem": {**files, "odd": True}}
+    here = [f"{tmp_path}/c/{path}" for path in ("a", "./b", "../c")]
+    assert copied(tmp_path, {"sandbox": sandbox})["sandbox"] == {
+        "enabled": True, "filesystem": {**{name: [*paths, *here] for name, paths in files.items()}, "odd": True},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"permissions": 7}, {"permissions": {"deny": 7}}, {"permissions": {"deny": {"Read(/x)": 1}}}, {"sandbox": []},
+     {"sandbox": {"filesystem": "a"}}],
+)  # fmt: skip
+def test_settings_of_an_odd_shape(tmp_path, settings):
+    """Are left as they are, for the CLI to judge."""
+    (name,) = settings
+    assert copied(tmp_path, settings)[name] == settings[name]
+
+
 LINKED = [
     "CLAUDE.md", "agents", "agent-memory", "hooks", "key.sh", "workflows", "settings.local.json", ".config.json",
     "remote-settings.json", "policy-limits.json", "a name of\nthe user's \udcff",
