@@ -224,14 +224,14 @@ class Reducer:
         self._in_result = True
         self._cost = self._cost_with(event)
         place, self._results = self._results, self._results + 1
-        if self.answer is None and self._is_ours(event, place):
+        if self.answer is None and self.is_ours(event, place):
             self.answer = event
             self.session_id = event.session_id or self.session_id
             return None
         return changed(event, type="task_result")
 
-    def _is_ours(self, event: Event, place: int) -> bool:
-        """Whether our prompt caused this result."""
+    def is_ours(self, event: Event, place: int = 0) -> bool:
+        """Whether our prompt caused this result, before which there were so many others."""
         if not self._prompt_uuid:
             # The first that no notification caused, if none that stood before it has been lost.
             return event.origin is None and (event.result_index or 0) <= place

@@ -7,6 +7,9 @@ What differs from a one-shot turn is said here and nowhere else:
 * A limit, a `cancel` or a dropped run interrupts the turn and reads on to its result, so that the
   next one never sees old events. If the result does not come within `_INTERRUPT_GRACE`, the
   session is ended.
+* A turn has the events from where the CLI begins with its prompt (`command_lifecycle`, "started"):
+  until then it may be at its comment on a task, which is in `Session.events` alone. The limits
+  count from the prompt on. A CLI that says nothing of that has everything in the turn that is on.
 * Between turns there is no limit: a session may wait for its user for days.
 
 Other threads hand it turns by `SessionChannel.turns` and the wake-up.
@@ -72,6 +75,7 @@ class SessionReader(Reader):
 
     def __init__(self, channel: SessionChannel) -> None:
         self._closed_input = False
+        self._says_when = False  # the CLI tells when it begins with a prompt
         self._cut_short = False  # a turn of it was, so what its tools began may still run
         self._close_grace = 0.0
         super().__init__(channel)
@@ -147,6 +151,9 @@ class SessionReader(Reader):
                 self._close_turn(turn, "cancelled", "the session was closed")
                 continue
             self._turn = turn
+            turn.waits = self._says_when
+            known = self._reducer  # from the turns before: its own `init` comes later, or never
+            turn.reducer.session_id, turn.reducer.model = known.session_id, known.model
             super()._limit_turn(turn.timeout, turn.idle_timeout, None)
 
     def _begin_close(self, grace: float) -> None:
@@ -182,7 +189,7 @@ class SessionReader(Reader):
                 self._reducer.add(event for event in events if event.type == "result" and event.is_error)
             return
         began = turn.reducer.init
-        passed = turn.reducer.add(events)
+        passed = turn.reducer.add(self._of_turn(turn, events))
         if passed and not (turn.stopped and turn.stopped[0] == "overflow"):  # then what comes is not kept
             turn.produced += size
             turn.events.put((size, passed))
@@ -191,6 +198,22 @@ class SessionReader(Reader):
         if turn.stopped and began is None and turn.reducer.init is not None:
             self._interrupt(turn)  # the first one came before the turn ran, and did nothing
         self._settle(turn, events)
+
+    def _of_turn(self, turn: Turn, events: list[Event]) -> list[Event]:
+        """Those of the events that belong to the turn: while it waits, what is said of its prompt alone."""
+        mine = []
+        for event in events:
+            if event.type == "command_lifecycle":
+                self._says_when = True
+                if event.data.get("command_uuid") == turn.uuid:
+                    turn.waits = event.data.get("state") == "queued"
+                    mine.append(event)
+                    continue
+            elif event.type == "result" and turn.waits:  # the line that said "started" may be lost
+                turn.waits = not turn.reducer.is_ours(event)
+            if not turn.waits:
+                mine.append(event)
+        return mine
 
     def _settle(self, turn: Turn, events: list[Event]) -> None:
         """End the turn if its prompt is said to be done, or soon after its result."""

@@ -39,6 +39,7 @@ class Turn:
         self.line = b""  # the prompt
         self.said = False  # the prompt; not where Ctrl-C came in between
         self.taken = False  # by the reader, while the process was there
+        self.waits = False  # the CLI has not begun with it: what comes is another's
         self.timeout = timeout
         self.idle_timeout = idle_timeout
         self.events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()

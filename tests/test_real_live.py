@@ -627,6 +627,46 @@ def test_a_prompt_while_a_comment_is_on(cli: RealCLI):
     assert result.origin is None
 
 
+def during_a_comment(cli: RealCLI, prompt: str, **limits: float) -> Run:
+    """A run that begins while the CLI comments on a task of the turn before, which takes a second."""
+    session = cli.session(allowed_tools=["Bash"])
+    everything = session.events()
+    late = bash("true", run_in_background=True)
+    session.ask(f"go {late}[[then]][[text: started]][[then]][[delay: 1]][[text: it is done]]")
+    read_until(everything, lambda event: event.type == "task_notification")
+    return session.run(prompt, **limits)
+
+
+def test_a_comment_is_in_no_run(cli: RealCLI):
+    """Neither its text nor its cost is in the run of a prompt that came meanwhile."""
+    events = list(during_a_comment(cli, "next [[text: mine]]"))
+    assert [event.text for event in of(events, "text")] == ["mine"]
+    assert not of(events, "task_result")
+    assert events[-1].cost_usd == pytest.approx(cli.ask("hi").cost_usd)
+
+
+def test_a_comment_is_not_the_text_of_a_turn_that_fails(cli: RealCLI):
+    """A turn that is ended without a word has no text, whatever was said before it began."""
+    *_, last = during_a_comment(cli, "next [[hang]]", timeout=3)
+    assert (last.type, last.subtype, last.result) == ("error", "timeout", "")
+
+
+@pytest.mark.parametrize("way", ["cancel", "interrupt"])
+def test_the_end_of_a_turn_that_waits_for_a_comment(cli: RealCLI, way: str):
+    """Its prompt is taken back at once, and the next turn has its own events alone."""
+    session = cli.session(allowed_tools=["Bash"])
+    everything = session.events()
+    late = bash("true", run_in_background=True)
+    session.ask(f"go {late}[[then]][[text: started]][[then]][[hang]]")
+    read_until(everything, lambda event: event.type == "task_notification")
+    run = session.run("next [[text: mine]]")
+    read_until(everything, lambda event: event.data.get("command_uuid") == run.prompt_uuid)
+    run.cancel() if way == "cancel" else session.interrupt()
+    with pytest.raises(TurnCancelled if way == "cancel" else InterruptedTurnError):
+        run.result(PATIENCE)
+    answers_to_its_own(session)
+
+
 def test_a_prompt_that_is_answered_in_a_comment(cli: RealCLI):
     """A prompt that comes while the CLI's comment runs a tool is answered in that turn: by `mine`, not lost."""
     session = cli.session(allowed_tools=["Bash"])

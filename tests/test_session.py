@@ -332,6 +332,73 @@ def test_a_joined_prompt(live):
     assert session.ask("q").result == "both"
 
 
+COMMENT = (init(), text("a comment"), result("a comment", origin={"kind": "task-notification"}, cost_usd=5))
+
+
+def behind_a_comment(*steps):
+    """A turn, and a prompt that comes while the CLI comments on a task: before and behind what says that it waits."""
+    return turn(), wait_for_line({"type": "user"}), text("a word"), lifecycle("queued"), *COMMENT, *steps
+
+
+def test_a_comment_is_in_no_run(live):
+    """What the CLI says before it begins with the prompt is in `events()` alone: no text, no cost of it."""
+    _, session = live(behind_a_comment(lifecycle("started"), init(), text("mine"), ended("mine")), exit_with(0))
+    session.ask("q")
+    everything = session.events()
+    events = list(session.run("q2"))
+    assert [event.text for event in events if event.type == "text"] == ["mine"]
+    assert not [event for event in events if event.type == "task_result"]
+    assert events[-1].cost_usd == pytest.approx(0.000204)
+    assert [event.text for event in everything if event.type == "text"] == ["a word", "a comment", "mine"]
+
+
+def test_a_turn_that_ends_while_it_waits(live):
+    """It has no text of the comment's, and the session that was known."""
+    _, session = live(behind_a_comment(lifecycle("cancelled")), turn())
+    session.ask("q")
+    last = list(session.run("q2"))[-1]
+    assert (last.type, last.result, last.session_id) == ("error", "", session.session_id)
+    assert session.ask("q3").result == "done"
+
+
+def test_a_limit_of_a_turn_that_waits(live, clock):
+    """It counts from the prompt on; the prompt is taken back, and the comment is not in the next turn."""
+    response = {"subtype": "success", "request_id": "client-2", "response": {"cancelled": [PROMPT_UUID]}}
+    fake, session = live(
+        turn(), wait_for_line({"type": "user"}), lifecycle("queued"), ready("waits"), init(), text("a comm"),
+        wait_for_request("interrupt"), lifecycle("cancelled"),
+        Step("say_own", line={"type": "control_response", "response": response}),
+        result("", origin={"kind": "task-notification"}, subtype="error_during_execution"), turn(text("three")),
+    )  # fmt: skip
+    session.ask("q")
+    run = session.run("q2", timeout=100)
+    fake.wait("waits")
+    clock.move(101, session)
+    with pytest.raises(TurnTimeout):
+        run.result(DEADLINE)
+    events = list(session.run("q3"))
+    assert [event.text for event in events if event.type == "text"] == ["three"]
+    assert not [event for event in events if event.type == "task_result"]
+
+
+def test_death_while_a_turn_waits(live):
+    """The CLI dies at its comment: the turn fails, without the comment's text."""
+    _, session = live(behind_a_comment(die_by(signal.SIGKILL)))
+    session.ask("q")
+    run = session.run("q2")
+    assert [event.type for event in run] == ["command_lifecycle", "error"]
+    with pytest.raises(ProcessError, match="SIGKILL"):
+        run.result()
+
+
+def test_a_start_of_a_turn_that_is_lost(live, monkeypatch):
+    """The line that says that the CLI has begun is lost: the answer is not."""
+    monkeypatch.setattr(_session_reader, "_SETTLE", 0.02)
+    _, session = live(turn(), wait_for_line({"type": "user"}), lifecycle("queued"), init(), text("a"), result("mine"))
+    session.ask("q")
+    assert session.run("q2").result(DEADLINE).result == "mine"
+
+
 def test_a_prompt_that_is_answered_in_a_comment(live, monkeypatch):
     """The result names the prompt and has the task's origin; it is the answer, and the turn ends with it."""
     monkeypatch.setattr(_session_reader, "_SETTLE", 1000.0)
