@@ -332,6 +332,12 @@ def end_with_interpreter() -> None:
         _registered_with = pools or threading  # not before: Ctrl-C may come in between
 
 
+def cancelled(what: str) -> str:
+    """The sentence for what was cancelled: while the interpreter ends it was that, and nobody's `cancel`."""
+    remedy = "join the threads that use it before the main thread ends"
+    return f"{what}, since the interpreter is ending; {remedy}" if ending else what
+
+
 def _end_all() -> None:
     global ending
     ending = True

@@ -267,7 +267,7 @@ class Reader:
             # The turn is over and the process about to end: TERM would cost the end of the transcript.
             self._at.set(exit=min(self._at.get("exit", math.inf), monotonic() + self._channel.grace))
             return
-        self._stop("cancelled", "the turn was cancelled")
+        self._stop("cancelled", _cleanup.cancelled("the turn was cancelled"))
         if self._channel.hard:
             self._kill()
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from . import _channel, _reader
+from . import _channel, _cleanup, _reader
 from ._channel import Channel
 from ._duplex import log_risen
 from ._lines import Oversize
@@ -129,7 +129,7 @@ class SessionReader(Reader):
             self._close_grace = closing
             self._at.set(exit=min(self._at.get("exit", math.inf), monotonic() + closing))
         if self._channel.cancelled:
-            self._stop("cancelled", "the session was closed")
+            self._stop("cancelled", _cleanup.cancelled("the session was closed"))
             if self._channel.hard:
                 self._kill()
 

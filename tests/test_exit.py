@@ -130,6 +130,29 @@ def test_threads_blocked_in_a_run_do_not_hold_the_interpreter(which: str) -> Non
         ends(host, fake)
 
 
+@pytest.mark.parametrize(
+    ("ask", "what"),
+    [("client.ask('x')", "the turn was cancelled"), ("client.session().ask('x')", "the session was closed")],
+)
+def test_a_thread_hears_that_the_interpreter_ends(ask: str, what: str) -> None:
+    """Its turn is cancelled, and the error says why, and what helps."""
+    source = f"""
+        def turn():
+            try:
+                {ask}
+            except TurnCancelled as error:
+                say(error.message)
+        thread(turn)
+        hear('go')
+        """
+    with FakeCLI([init(), ready("up"), hang()]) as fake, Host(source, fake, env=ALONE) as host:
+        fake.wait("up")
+        host.tell("go")
+        remedy = "join the threads that use it before the main thread ends"
+        assert host.lines() == [f"{what}, since the interpreter is ending; {remedy}"]
+        ends(host, fake)
+
+
 def test_a_cli_that_resists_does_not_hold_the_interpreter() -> None:
     """TERM is ignored and tools hide in sessions of their own: in time all the same."""
     script = [
