@@ -16,6 +16,7 @@ from real_cli import RealCLI, Request, tool
 from waiting import Background
 
 from claude_cli_client import (
+    HookMatcher,
     InterruptedTurnError,
     ToolContext,
     ToolResult,
@@ -50,6 +51,22 @@ def blocks(request: Request) -> list[dict[str, Any]]:
     contents = [m["content"] for m in request.body["messages"] if isinstance(m["content"], list)]
     results = [b for content in contents for b in content if b["type"] == "tool_result"]
     return [b for result in results for b in (result["content"] if isinstance(result["content"], list) else [])]
+
+
+@pytest.mark.parametrize("name", ["price", "mcp__x__prize", "mcp_x_price"])
+def test_what_guards_nothing(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, name: str):
+    """Why such names are refused: the CLI passes over a rule and a hook with them, and the tool runs."""
+    heard: list[Any] = []
+
+    @python_tool
+    def price() -> str:
+        return "ran"
+
+    monkeypatch.setattr("claude_cli_client._tool_names.guards_nothing", lambda options: "")
+    hooks = {"PreToolUse": HookMatcher(name, lambda call: heard.append(call))}
+    cli.ask(f"go {call('price')}", **options(price, disallowed_tools=[name], hooks=hooks))
+    assert cli.api.last().results == ["ran"]
+    assert not heard
 
 
 # --- results ----------------------------------------------------------------------------------
