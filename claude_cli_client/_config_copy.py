@@ -10,6 +10,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
 * The CLI takes `Read(/x)` in settings, and a relative path for the sandbox, from the folder of the settings. So
   these are said once more for the original one.
+* No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not. So the model may not read it:
+  settings of our own deny that, also where the user has none.
 * Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
   and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
@@ -68,6 +70,10 @@ def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
         STATE: _read(state_file(env, cwd)),
         **{name: _moved(_without_plugins(_read(os.path.join(source, name))), source) for name in _SETTINGS},
     }
+    there = [name for name, data in copies.items() if data is not None]
+    if there:
+        rules = [f"Read(/{_literal(os.path.join(target, name))})" for name in sorted({*there, *_SETTINGS})]
+        copies.update({name: _denying(copies[name], rules) for name in _SETTINGS})
     for name, data in copies.items():
         if data is not None:
             _write(os.path.join(target, name), data)
@@ -162,6 +168,16 @@ def _moved(settings: Any, config: str) -> Any:
     if isinstance(sandbox, dict) and isinstance(files, dict):
         settings["sandbox"] = {**sandbox, "filesystem": {name: _at(value, config) for name, value in files.items()}}
     return settings
+
+
+def _denying(data: Any, rules: Sequence[str]) -> dict[str, Any]:
+    """With these rules. Where there is no place for them, the CLI judges the settings as they are."""
+    settings: dict[str, Any] = data if isinstance(data, dict) else {}
+    permissions = settings.get("permissions", {})
+    denied = permissions.get("deny", []) if isinstance(permissions, dict) else None
+    if not isinstance(denied, list):
+        return settings
+    return {**settings, "permissions": {**permissions, "deny": [*denied, *rules]}}
 
 
 # The only tools whose rules are about paths: the CLI takes those of no other one.

@@ -409,6 +409,28 @@ def test_what_is_allowed_below_the_configuration_folder(cli: RealCLI, folder):
     assert asked_twice(cli, conf, {"allow": ["Read(/sub/**)"]}, reads) == [False, True] * 2
 
 
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_the_copy_of_a_login_is_not_for_the_model(cli: RealCLI, mode):
+    """Nor that of the settings: where the user denies the folder in HOME, that would not speak of the copy."""
+    secret = {"claudeAiOauth": {"accessToken": "HERON-17"}}
+    cli.config_dir.mkdir(parents=True)
+    (cli.config_dir / ".credentials.json").write_text(json.dumps(secret))
+    rules = {"deny": ["Read(~/.claude/**)"]}
+    (cli.config_dir / "settings.json").write_text(json.dumps({"permissions": rules, "env": {"HERON": "HERON-17"}}))
+    client = cli.client(store=MemoryStore(), allowed_tools=["Read", "Bash"], permission_mode=mode)
+    first = client.ask("hi")
+    shown = cli.root / "shown"
+    with client.session(resume=first.session_id) as session:
+        session.ask(f"where {bash(f'echo $CLAUDE_CONFIG_DIR > {shown}')}[[then]][[text: k]]")
+        copy = Path(shown.read_text().strip())
+        names = [".credentials.json", "settings.json"]
+        assert [name for name in names if "HERON-17" in (copy / name).read_text()] == names
+        calls = [*(tool("Read", file_path=str(copy / name)) for name in names), bash(f"cat {copy}/.credentials.json")]
+        session.ask("[[then]]".join([*calls, "[[text: k]]"]))
+    results = cli.api.last().results[-len(calls) :]
+    assert [("denied" in text, "HERON-17" in text) for text in results] == [(True, False)] * len(calls)
+
+
 def test_the_places_of_the_sandbox(cli: RealCLI):
     """A path of the user's settings that is relative is one below their folder, also in the copy of it."""
     for name in ("bwrap", "socat", "rg"):  # so that the CLI takes its sandbox for one that may work

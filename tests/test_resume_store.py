@@ -352,7 +352,9 @@ def test_login_state_and_settings(look, store, home):
     assert seen.json(".credentials.json") == {
         "claudeAiOauth": {"accessToken": "a", "expiresAt": 1}, "mcpOAuth": {"x": [{"accessToken": "b"}]},
     }  # fmt: skip
-    assert seen.json("settings.json") == {"apiKeyHelper": "x", "env": {"A": "1"}}
+    settings = seen.json("settings.json")
+    del settings["permissions"]
+    assert settings == {"apiKeyHelper": "x", "env": {"A": "1"}}
     assert seen.json(".claude.json") == {"userID": "u"}
     assert seen.modes == {0o600, 0o700}
     assert json.loads((home / ".claude" / ".credentials.json").read_text()) == CREDENTIALS
@@ -431,6 +433,21 @@ def test_settings_of_an_odd_shape(tmp_path, settings):
     """Are left as they are, for the CLI to judge."""
     (name,) = settings
     assert copied(tmp_path, settings)[name] == settings[name]
+
+
+@pytest.mark.parametrize("name", [".credentials.json", ".claude.json", "settings.json", "cowork_settings.json"])
+@pytest.mark.parametrize("content", [{}, 7, {"permissions": {"deny": ["Bash"]}}], ids=str)
+def test_the_copies_are_not_for_the_model(tmp_path, name, content):
+    """What forbids the originals does not speak of them: the settings do, also where the user has none."""
+    (tmp_path / "t").mkdir()
+    fill(tmp_path / "c", {name: content})
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    made = {*os.listdir(tmp_path / "t")}
+    assert made == {name, "settings.json", "cowork_settings.json"}
+    for settings in ("settings.json", "cowork_settings.json"):
+        denied = json.loads((tmp_path / "t" / settings).read_text())["permissions"]["deny"]
+        assert {f"Read(/{tmp_path}/t/{copy})" for copy in made} == {*denied} - {"Bash"}
+        assert ("Bash" in denied) == (settings == name and content not in ({}, 7))
 
 
 LINKED = [
@@ -515,7 +532,7 @@ def test_files_that_are_odd(tmp_path, content):
     fill(tmp_path / "c", dict.fromkeys((".credentials.json", ".claude.json", "settings.json"), content))
     (tmp_path / "t").mkdir()
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
-    assert len(list((tmp_path / "t").iterdir())) in (0, 3)
+    assert len(list((tmp_path / "t").iterdir())) in (0, 4)
 
 
 def test_settings_that_the_cli_takes_go_along(tmp_path):
@@ -526,7 +543,7 @@ def test_settings_that_the_cli_takes_go_along(tmp_path):
     (tmp_path / "c" / "settings.json").write_bytes(content)
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
     copied = (tmp_path / "t" / "settings.json").read_text()
-    assert json.loads(copied)["permissions"] == {"deny": ["Read"]}
+    assert json.loads(copied)["permissions"]["deny"][0] == "Read"
     assert "Infinity" not in copied
 
 
