@@ -46,8 +46,8 @@ _AGENT_MEMORY: Final = "agent-memory"
 _OWN: Final = frozenset((
     CREDENTIALS, STATE, *_SETTINGS,
     "projects", "sessions", "session-env", "shell-snapshots", "file-history", "tasks", "todos", "teams", "dev-mods",
-    "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json", "usage-data",
-    "plugins", "cowork_plugins",
+    "jobs", "daemon", "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json",
+    "usage-data", "plugins", "cowork_plugins",
 ))  # fmt: skip
 _LOCK: Final = ".lock"  # of somebody else, who does not give it back here
 

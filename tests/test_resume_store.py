@@ -476,8 +476,8 @@ def test_everything_else(look, store, home):
 OWN = [
     "projects", "sessions", "session-env", "shell-snapshots", "file-history", "tasks", "todos", "teams", "dev-mods",
     "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json", "usage-data", "plugins",
-    "cowork_plugins", ".credentials.json", ".claude.json", "settings.json", "cowork_settings.json", "Projects",
-    ".claude.json.lock",
+    "cowork_plugins", "jobs", "daemon", ".credentials.json", ".claude.json", "settings.json",
+    "cowork_settings.json", "Projects", ".claude.json.lock",
 ]  # fmt: skip
 
 
