@@ -25,7 +25,7 @@ from ._lines import Odd
 from ._reduce import Reducer
 from ._sync import Deadline, Latch, WakeUp, here, take
 from ._verdict import Facts, verdict
-from .discovery import known_version, remember_version
+from .discovery import is_of_a_start, known_version, remember_version, start_error
 from .errors import ClientClosedError, TurnError
 from .events import Event
 
@@ -126,7 +126,8 @@ class Channel:
         self._era = _fork.era
 
     def start(self) -> None:
-        """Start the process; blocks until it runs. Raises what starting it raised.
+        """Start the process; blocks until it runs. Raises what starting it raised, a `StartError` where the system
+        refused. That is said by the reader's thread: what rises in this one is a signal handler's.
 
         `on_end` is called exactly once for it, whatever happens: here only if no thread started.
         """
@@ -143,7 +144,9 @@ class Channel:
             except RuntimeError as refused:
                 if isinstance(refused.__context__, KeyboardInterrupt):  # in the middle of it
                     raise refused.__context__ from None
-                raise
+                if not is_of_a_start(refused):
+                    raise
+                raise start_error(self.launch.cli_path, refused) from refused
             error = take(self.started, Deadline(None))  # the thread always says
         except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
@@ -153,6 +156,8 @@ class Channel:
             raise
         if error is not None:
             thread.join(1.0)  # it has nothing left to do
+            if isinstance(error, (OSError, RuntimeError, ImportError)):
+                raise start_error(self.launch.cli_path, error) from error
             raise error
 
     def _main(self) -> None:

@@ -191,6 +191,8 @@ def _here(cwd: str | None) -> str:
     try:
         return cwd or os.getcwd()
     except OSError as error:
+        if error.errno is None:  # of the host's signal handler
+            raise
         raise ValueError(f"the working directory is gone ({error}), and a store needs it: give cwd=") from error
 
 

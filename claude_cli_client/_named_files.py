@@ -88,6 +88,8 @@ def _absolute(name: str, path: str) -> str:
     try:
         return os.path.abspath(path)
     except OSError as error:  # a deploy that replaced the folder we run in
+        if error.errno is None:  # of the host's signal handler
+            raise
         sentence = f"{name} is relative, and the working directory is gone: {path!r}; give an absolute one"
         raise ValueError(sentence) from error
 
@@ -136,6 +138,8 @@ def _read(path: str) -> Any:
     try:
         return read_json(path)
     except OSError as error:
+        if error.errno is None:  # of the host's signal handler
+            raise
         raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None

@@ -18,7 +18,6 @@ from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
 from ._sync import Deadline, take
-from .client import _started
 from .errors import ControlError, StartError, TurnError
 from .session import Session
 
@@ -53,7 +52,7 @@ def open_session(
         slot.session = channel
         pool.began(channel)
         waiter = launch.duplex.ask("initialize", initialize)
-        _started(channel, launch)
+        channel.start()
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")), _lasts(options, storing))
         _await(channel, waiter, setting(options, "start_timeout"))
         return session

@@ -65,6 +65,8 @@ def _json(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         return {}
     try:
         data = _settings_file.read_json(path)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno is None:  # of the host's signal handler
+            raise
         return {}
     return data if isinstance(data, Mapping) else {}

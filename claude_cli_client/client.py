@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from ._channel import Channel, Launch
+    from ._channel import Channel
     from ._mirror import Storing
     from .conversation import Conversation
     from .options import ConversationOptions, RunOptions, StrPath, TurnOptions
@@ -242,8 +242,10 @@ class Client:
         try:
             from ._open_session import open_session
         except (OSError, ImportError) as error:
-            from .discovery import start_error
+            from .discovery import is_of_a_start, start_error
 
+            if not is_of_a_start(error):
+                raise
             raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return open_session(self._pool, self._cli_path, self._storing, self._defaults, {**limits, **options})
@@ -381,8 +383,10 @@ class Client:
             try:
                 launch = prepare(options, prompt, self._cli_path, self._storing)
             except (OSError, ImportError) as error:  # a module of ours cannot be read: out of descriptors
-                from .discovery import start_error
+                from .discovery import is_of_a_start, start_error
 
+                if not is_of_a_start(error):
+                    raise
                 raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
@@ -394,7 +398,7 @@ class Client:
                 launch.restore.load(lambda: pool.closed, launch.timeout)
             channel = Channel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
             pool.began(channel)
-            _started(channel, launch)
+            channel.start()
             return Run(channel)
         except BaseException:
             pool.start_failed(slot, channel)
@@ -410,15 +414,6 @@ def _storing(store: SessionStore | None, flush: str) -> Storing | None:
     from ._mirror import storing
 
     return storing(store, flush)
-
-
-def _started(channel: Channel, launch: Launch) -> None:
-    try:
-        channel.start()
-    except (OSError, RuntimeError, ImportError) as error:
-        from .discovery import start_error
-
-        raise start_error(launch.cli_path, error) from error
 
 
 def _limits(timeout: Any, idle: Any, start: Any, slot: Any) -> dict[str, Any]:

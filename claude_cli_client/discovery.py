@@ -181,6 +181,8 @@ def _absolute(text: str, source: str = "cli_path") -> str:
     try:
         return os.path.join(os.getcwd(), text.removeprefix("./"))
     except OSError as error:
+        if not is_of_a_start(error):
+            raise
         raise StartError(
             f"{source}: {text!r} is relative, and the current directory does not exist any more",
             errno=error.errno,
@@ -194,7 +196,9 @@ def trouble_with(path: str) -> str:
         mode = os.stat(path).st_mode
     except PermissionError:
         return "cannot be reached: a directory on the way to it is closed to this user"
-    except OSError:
+    except OSError as error:
+        if not is_of_a_start(error):
+            raise
         return _MISSING
     if not S_ISREG(mode):
         return "is a directory" if S_ISDIR(mode) else "is not a regular file"
@@ -275,6 +279,14 @@ def home_of(environ: Mapping[str, str]) -> str:
 # --- what went wrong at a start
 
 
+def is_of_a_start(error: BaseException) -> bool:
+    """Whether the system refused something. A signal handler of the host's may raise in the middle of a start, also
+    a `TimeoutError("...")`, which is an OSError, but has no errno: that is not ours to explain."""
+    if isinstance(error, OSError):
+        return error.errno is not None
+    return isinstance(error, ImportError) or (isinstance(error, RuntimeError) and "new thread" in str(error))
+
+
 def start_error(argv0: str, error: OSError | RuntimeError | ImportError) -> StartError:
     """The `StartError` that explains why `argv0` could not be executed; `error` becomes its cause.
 
@@ -316,6 +328,8 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
     try:
         version = ask_version(path, timeout, env)
     except (OSError, RuntimeError, ImportError) as error:  # the second: no thread to be had
+        if not is_of_a_start(error):
+            raise
         raise start_error(path, error) from error
     if _numbers(version) < _numbers(MINIMUM):
         raise CLIVersionError(
@@ -350,7 +364,9 @@ def _stamp(path: str) -> tuple[int, int] | None:
     """Changes when the file is replaced or written; of what a link points at."""
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if not is_of_a_start(error):
+            raise
         return None
     return status.st_mtime_ns, status.st_size
 

@@ -728,3 +728,41 @@ def test_text_reaches_the_cli_in_the_c_locale(play, tmp_path):
     assert call.env["WORD"] == "é"
     assert call.cwd == str(tmp_path / "mü")
     assert call.stdin == "pé".encode()
+
+
+# --- what is not ours to explain
+
+
+def _late(*_: object, **__: object) -> None:
+    """As a signal handler does in the middle of whatever runs: an OSError, but of no system call."""
+    raise TimeoutError("job took too long")
+
+
+@pytest.mark.parametrize("how", ["run", "session"])
+@pytest.mark.parametrize("place", ["prepared", "looked at", "started", "thread"])
+def test_what_a_signal_handler_raises_in_a_start_rises(play, monkeypatch, how, place):
+    """A `TimeoutError` of the host's is not taken for a start that the system refused."""
+    client = Client(cli_path=play(*TURN).path)
+    patched = {
+        "prepared": (_launch, "locate"),
+        "looked at": (os, "stat"),
+        "started": (_channel, "take"),
+        "thread": (threading.Thread, "start"),
+    }
+    with monkeypatch.context() as during:
+        during.setattr(*patched[place], _late)
+        with pytest.raises(TimeoutError, match=r"^job took too long$"):
+            client.session() if how == "session" else client.ask("x")
+
+
+def test_a_runtime_error_of_a_signal_handler_rises(play, monkeypatch):
+    """Only Python's own word for want of threads is a failed start."""
+
+    def refuse(thread):
+        raise RuntimeError("job took too long")
+
+    client = Client(cli_path=play(*TURN).path)
+    with monkeypatch.context() as during:
+        during.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match=r"^job took too long$"):
+            client.ask("x")
