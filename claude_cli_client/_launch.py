@@ -178,10 +178,9 @@ def _mirror(
             whole = normalize("NFC", os.path.normpath(os.path.join(here, path)))
             return key_below(projects, whole) or (key_anywhere(whole) if foreign else None)
 
-        # Where no file stays, the store has the only copy: what it does not have yet dies with this host.
-        eager = storing.eager or _has_own_config(options, restore)
-        name = f"claude-{run_id[:8]}-store"
-        return Mirror(storing._replace(eager=eager), locate, name=name, context=context, wake=wake)
+        # Where no file stays, what the store does not have yet would die with this host.
+        sole = storing._replace(sole=_has_own_config(options, restore))
+        return Mirror(sole, locate, name=f"claude-{run_id[:8]}-store", context=context, wake=wake)
 
     return make
 

@@ -9,7 +9,9 @@ goes with the run, for there a host that dies would take with it what the store 
 
 A store can fail in every way there is, and the run goes on:
 
-* An `append` that raises, whatever it raises, is tried three times; then the batch is lost.
+* An `append` that raises, whatever it raises, is tried three times; then the batch is lost. Where the store
+  gets the only copy (`sole`), and so each frame at once, it is tried again with the next result: an outage in
+  the middle of a turn, which a batch at its end would not have met, costs nothing.
 * One that does not come back cannot be ended. After `APPEND_LIMIT` the reader takes its batch away,
   which is not tried again, since it may still arrive, and begins another worker for the rest.
   Nobody watches for that: the reader looks when it has something to hand over, or waits.
@@ -59,6 +61,7 @@ class Storing(NamedTuple):
     store: SessionStore
     eager: bool = False
     lists: bool = False  # so that it knows the latest session
+    sole: bool = False  # no file of the CLI's stays; then it is eager, too
 
 
 def storing(store: Any, flush: str) -> Storing:
@@ -72,6 +75,7 @@ def storing(store: Any, flush: str) -> Storing:
 class _Fault(NamedTuple):
     kind: str  # the exception's class
     words: str
+    again: bool = False  # whether the same may be tried later: it has not arrived
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.words}" if self.words else self.kind
@@ -83,13 +87,14 @@ _NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projec
 class _Batch:
     """Entries of one file. Filled by the reader, then the worker's, until one of them settles it."""
 
-    __slots__ = ("_outcome", "began", "entries", "key", "path", "size")
+    __slots__ = ("_outcome", "began", "early", "entries", "key", "path", "size")
 
     def __init__(self, key: SessionKey, path: str) -> None:
         self.key = key
         self.path = path
         self.entries: list[Json] = []
         self.size = 0
+        self.early = False  # handed over while the turn goes on
         self.began = math.inf  # when the call of `append` that is on began
         self._outcome: dict[str, tuple[_Fault | None]] = {}
 
@@ -132,7 +137,9 @@ class Mirror:
         `context`: the caller's, as for callbacks. A store may look there for whom it works.
         """
         self._store = storing.store
-        self._eager = storing.eager
+        self._eager = storing.eager or storing.sole
+        self._insists = storing.sole  # until the end
+        self._is_down = False  # written by the worker: the last batch failed
         self._locate = locate
         self._name = name
         self._context = context
@@ -141,7 +148,8 @@ class Mirror:
         self._filling: dict[str, _Batch] = {}  # by path
         self._entries = self._bytes = 0  # in `_filling`
         self._open: deque[_Batch] = deque()  # handed over; the first may be in a call of `append`
-        self._waiting = 0  # bytes in `_open`
+        self._failed: list[_Batch] = []  # to be tried again with the next result
+        self._waiting = 0  # bytes in `_open` and `_failed`
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._losses: dict[SessionKey, _Loss] = {}  # since the last report
@@ -167,34 +175,31 @@ class Mirror:
             return
         if self._worker is None:  # not only when there is something to do: at the interpreter's end none starts
             self._begin()
-        batch = self._filling.get(path) or _Batch(key, path)
         self._look()
         if self._waiting + self._bytes > MAX_BACKLOG:
-            self._lose(batch, len(entries), _Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it"))
+            fault = _Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it")
+            self._lose(_Batch(key, path), len(entries), fault)
             return
-        self._filling[path] = batch
-        batch.entries += entries
-        batch.size += size
-        self._entries += len(entries)
-        self._bytes += size
+        self._collect(key, path, entries, size)
         if self._eager or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
-            self.flush()
+            self._hand_over(early=True)
 
     def flush(self) -> None:
-        """Hand over what has been collected. Never blocks."""
-        filled, self._filling = list(self._filling.values()), {}
-        self._waiting += self._bytes
-        self._entries = self._bytes = 0
-        self._open += filled
-        for batch in filled:
-            self._batches.put(batch)
+        """Hand over what has been collected, behind what failed while the turn went on. Never blocks."""
         self._look()
+        if self._failed:
+            collected = [*self._failed, *self._filling.values()]
+            self._waiting -= sum(batch.size for batch in self._failed)
+            self._failed, self._filling, self._entries, self._bytes = [], {}, 0, 0
+            for batch in collected:
+                self._collect(batch.key, batch.path, batch.entries, batch.size)
+        self._hand_over(early=False)
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything handed over is stored or lost."""
+        """Whether everything is stored or lost, but for what has not been handed over."""
         self._look()
-        return not self._open
+        return not self._open and not self._failed
 
     def report(self, where: Callable[[str], str], *, waiting: bool = False) -> list[Event]:
         """What was lost since the last report; `where` tells where a file's local copy stays.
@@ -221,6 +226,7 @@ class Mirror:
         `hurry`: the seconds that somebody who wants to leave grants, None: nobody does. Ends because
         the deadline only ever comes nearer, and the wait is interrupted by `wake`.
         """
+        self._insists = False
         self.flush()
         poller = select.poll()
         poller.register(self._wake.fd, select.POLLIN)
@@ -275,6 +281,23 @@ class Mirror:
             self._keys[path] = None if place is None else SessionKey(*place)
         return self._keys[path]
 
+    def _collect(self, key: SessionKey, path: str, entries: list[Json], size: int) -> None:
+        batch = self._filling.setdefault(path, _Batch(key, path))
+        batch.entries += entries
+        batch.size += size
+        self._entries += len(entries)
+        self._bytes += size
+
+    def _hand_over(self, *, early: bool) -> None:
+        filled, self._filling = list(self._filling.values()), {}
+        self._waiting += self._bytes
+        self._entries = self._bytes = 0
+        self._open += filled
+        for batch in filled:
+            batch.early = early
+            self._batches.put(batch)
+        self._look()
+
     def _look(self) -> None:
         """Take notice of what is settled; replace a worker that does not come back; begin one."""
         self._purge()
@@ -292,9 +315,13 @@ class Mirror:
     def _purge(self) -> None:
         while self._open and (outcome := self._open[0].outcome) is not None:
             batch = self._open.popleft()
+            fault = outcome[0]
+            if fault is not None and fault.again and self._insists and batch.early:
+                self._failed.append(batch)
+                continue
             self._waiting -= batch.size
-            if outcome[0] is not None:
-                self._lose(batch, len(batch.entries), outcome[0])
+            if fault is not None:
+                self._lose(batch, len(batch.entries), fault)
 
     def _lose(self, batch: _Batch, count: int, fault: _Fault) -> None:
         for losses in (self._losses, self._all_losses):
@@ -330,18 +357,22 @@ class Mirror:
             self._wake.set()
 
     def _append(self, batch: _Batch) -> _Fault | None:
-        """Three tries; why the last one failed."""
+        """Three tries; why the last one failed. One while the store is down, for what is tried again later."""
         fault: _Fault | None = None
-        for pause in (*PAUSES, None):
+        for pause in (None,) if self._is_down and self._insists and batch.early else (*PAUSES, None):
             batch.began = began = monotonic()
             try:
                 self._store.append(batch.key, copies(batch.entries))
+                self._is_down = False
                 return None
             except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
                 fault = _fault(error)
             batch.began = math.inf
-            if pause is None or monotonic() - began > APPEND_LIMIT:
+            if monotonic() - began > APPEND_LIMIT:
                 break
+            if pause is None:
+                self._is_down = True
+                return fault._replace(again=True)
             time.sleep(pause)
             if batch.outcome is not None:  # given up meanwhile: the store may be closed by now
                 break

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from mirror_stores import Recorder, fail
+from mirror_stores import Broken, Recorder, fail
 from waiting import until
 
 from claude_cli_client import (
@@ -201,6 +201,37 @@ def test_a_turn_whose_transcript_goes_with_it_is_stored_while_it_is_on(fake, cwd
         said = until(lambda: len(kept(store)) == before + 3 and kept(store)[before:])
         assert not run.done
     assert [entry["type"] for entry in said] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("way", ["run", "session"])
+@pytest.mark.parametrize("fails", [3, 4])
+def test_an_outage_in_the_middle_of_such_a_turn(fake, cwd, impatient, way, fails):
+    """What failed is tried again with the result, as if it had waited for that: it has all, and nobody is told."""
+    store = Broken(fail(OSError("no"), fails))
+    client = Client(cli_path=fake.path, store=store, cwd=cwd)
+    with ExitStack() as opened:
+        if way == "session":
+            run = opened.enter_context(client.session(isolated=True)).run("One. [[tools: 3]]")
+        else:
+            run = opened.enter_context(client.run("One. [[tools: 3]]", isolated=True))
+        assert [event for event in run if event.type == MIRROR_ERROR] == []
+        messages = get_messages(run.session_id, cwd, store=store)
+    assert [message.type for message in messages] == ["user", *["assistant", "user"] * 3, "assistant"]
+
+
+def test_a_store_that_is_gone_in_such_a_turn(fake, cwd, impatient):
+    """What failed all the time is told once, with all of its entries, and soon: one more try for what came before."""
+    whole = Recorder()
+    list(Client(cli_path=fake.path, store=whole, cwd=cwd).run("One. [[tools: 30]]"))
+    store = Broken(fail(OSError("no")))
+    (lost,) = [
+        event
+        for event in Client(cli_path=fake.path, store=store, cwd=cwd).run("One. [[tools: 30]]", isolated=True)
+        if event.type == MIRROR_ERROR
+    ]
+    assert (lost.data["entries"], lost.errors) == (len(kept(whole)), ("OSError: no",))
+    assert store.calls < len(kept(whole)) + 12
+    shutil.rmtree(Path(lost.data["path"]).parents[2])
 
 
 def test_a_blocked_first_prompt_leaves_a_session(fake, cwd):

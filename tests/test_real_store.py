@@ -534,6 +534,21 @@ def test_what_the_store_lacks_is_kept_elsewhere(cli: RealCLI, impatient):
     shutil.rmtree(kept)
 
 
+def test_an_outage_in_the_middle_of_a_resumed_turn(cli: RealCLI, impatient):
+    """What the store did not take comes with the result, behind what it took: the history is whole, in its order."""
+    store = Broken(lambda number: None)
+    session = cli.client(store=store).ask("my name is Ada").session_id
+    store.calls, store.what = 0, fail(OSError("no"), 3)
+    prompt = f"I live in London {bash('echo paid the bill')}[[then]][[text: done]]"
+    events = list(cli.client(store=store).run(prompt, resume=session, allowed_tools=["Bash"]))
+    assert [event.type for event in events if event.type == MIRROR_ERROR] == []
+    assert set(uuids(store.entries(key_of(cli, session))).values()) == {1}
+    elsewhere(cli, store).ask("and?", resume=session)
+    last = cli.api.last()
+    assert [answer.strip() for answer in last.results] == ["paid the bill"]
+    assert last.user.index("my name is Ada") < last.user.index("I live in London") < last.user.rindex("and?")
+
+
 HOST = """
 from mirror_stores import FileStore
 store = FileStore(os.environ["STORE"])
