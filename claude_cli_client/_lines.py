@@ -110,3 +110,8 @@ class Odd:
     def add(self, line: bytes) -> None:
         self.count += 1
         self.last.append(line[:HEAD_BYTES].decode("utf-8", "replace"))
+
+    def no_line_came(self) -> str:
+        """That no other lines came than these."""
+        others = f" that is the CLI's, but {self.count} others, the last {self.last[-1]!r:.100}" if self.last else ""
+        return f"no line came{others}"

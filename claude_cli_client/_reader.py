@@ -163,8 +163,6 @@ class Reader:
 
     def _deliver(self, lines: Sequence[bytes | Oversize]) -> None:
         self._channel.last_line_at = monotonic()
-        if "start" in self._at:
-            self._at.unset("start")
         if self._channel.sinks is not None:
             self._channel.sinks.stdout(lines)
         events: list[Event] = []
@@ -185,6 +183,8 @@ class Reader:
         self._pass_on(events, size)
 
     def _pass_on(self, events: list[Event], size: int) -> None:
+        if "start" in self._at and (events or self._heard is not None):  # a banner of somebody else's is no start
+            self._at.unset("start")
         if self._channel.mirror is not None and any(event.type == "result" for event in events):
             self._channel.mirror.flush()
         self._take_notice(events, size)
@@ -295,7 +295,7 @@ class Reader:
         self._limit("the turn's", "timeout", self._launch.timeout, "change it with timeout=")
 
     def _on_start(self) -> None:
-        remark = f"no line came; change it with start_timeout=\n  started: {self._launch.shown()}"
+        remark = f"{self._channel.odd.no_line_came()}; change it with start_timeout=\n  started: {self._launch.shown()}"
         self._limit("the start's", "start_timeout", self._launch.start_timeout, remark)
 
     def _on_idle(self) -> None:

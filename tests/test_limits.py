@@ -20,6 +20,7 @@ from claude_cli_client.testing import (
     ignore_term,
     init,
     on_term,
+    pause,
     raw_bytes,
     ready,
     repeat,
@@ -164,6 +165,26 @@ def test_the_start_limit_shows_the_command_without_secrets(play, clock):
     assert caught.value.cli_version
     for secret in ("the-prompt", "the-secret", "the-value"):
         assert secret not in message
+
+
+def test_noise_is_no_start(play):
+    """A program that prints for ever, but no JSON, has the start's limit, and the error shows what it says."""
+    fake = play(ignore_stdin(), repeat(100_000, raw_bytes(b"y\n"), pause(0.01)))
+    with pytest.raises(TurnTimeout, match=r"others, the last 'y'; change it with start_timeout=") as caught:
+        Client(cli_path=fake.path).ask("p", start_timeout=0.5)
+    assert caught.value.kind == "start"
+
+
+@pytest.mark.parametrize("way", [{}, {"can_use_tool": lambda request: True}], ids=["text", "stream"])
+def test_a_banner_before_the_start_does_no_harm(play, clock, way):
+    """What a wrapper prints is passed over, and the CLI's first line behind it is the start."""
+    fake = play(raw_bytes(b"Welcome!\n\n"), init(), ready("up"), wait_for("go"), result("1"))
+    run = Client(cli_path=fake.path).run("p", start_timeout=100, idle_timeout=None, **way)
+    next(run)
+    fake.wait("up")
+    clock.move(200, run)
+    fake.release("go")
+    assert run.result().result == "1"
 
 
 @pytest.mark.parametrize(
