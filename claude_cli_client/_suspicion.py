@@ -259,7 +259,7 @@ _WORDS_FROM_INPUT: Final = re.compile(
 # In zsh parentheses are a pattern, too.
 _PATTERN: Final = re.compile(r"[^\s;|&(){}!<>=]\((?![ \t]*\))|!\(|\)[^\s;|&(){}<>]")
 _MAX_DEPTH: Final = 4
-_ENDS: Final = (r"[;&|\n\r(){}<>!]+", r"[;&|\n\r(){}<>!=]+", r"\n+")
+_ENDS: Final = tuple(map(re.compile, (r"[;&|\n\r(){}<>!]+", r"[;&|\n\r(){}<>!=]+", r"\n+")))
 
 
 def _suspected(command: str, depth: int = 0) -> Iterator[str]:
@@ -297,7 +297,7 @@ def _suspected(command: str, depth: int = 0) -> Iterator[str]:
             _redirected(bare),
         )
         for ends in _ENDS
-        for piece in re.split(ends, text)
+        for piece in ends.split(text)
     }
     for piece in pieces:
         yield from _beginnings(piece)
@@ -313,7 +313,7 @@ def _takes_commands(bare: str) -> bool:
 
 def _redirected(marked: str) -> str:
     """Redirections may stand between any words: here as an option of no name, with a value."""
-    marked = re.sub(r"(?:\d+|&|\{\w+\})?[<>]+[&|]?[ \t]*", " -_ ", marked)
+    marked = re.sub(r"(?:(?<!\d)\d+|&|\{\w+\})?[<>]+[&|]?[ \t]*", " -_ ", marked)
     return re.sub(r"[{}!]|[^\S \t\n]", "_", marked)  # other spaces than these are letters
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from claude_cli_client import Allow, Deny, PermissionRequest, unattended
 from claude_cli_client._globs import fits, glob
+from claude_cli_client._suspicion import _redirected
 
 TEXTS = ["".join(letters) for size in range(7) for letters in itertools.product("ab", repeat=size)]
 
@@ -82,3 +83,22 @@ def test_a_name_of_ignored_characters_hides_nothing(path):
 def test_another_name_of_the_root(rule):
     """Who denies it denies what is in it, however it is written."""
     assert isinstance(answer("/private/x", ["Edit"], [rule]), Deny)
+
+
+# --- commands ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [("a 2>b", "a  -_ b"), ("a 12>&1", "a  -_ 1"), ("a1>b", "a -_ b"), ("12 >b", "12  -_ b"), ("a &>>b", "a  -_ b")],
+)
+def test_redirections(text, marked):
+    """Digits before one belong to it."""
+    assert _redirected(text) == marked
+
+
+def test_digits_take_no_time():
+    """A number that nothing is redirected of is looked at once, and not from each of its digits on."""
+    began = time.thread_time()
+    assert _redirected("1" * 50_000) == "1" * 50_000
+    assert time.thread_time() - began < 2
