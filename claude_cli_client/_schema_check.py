@@ -6,6 +6,9 @@ converted in one go (`_schema.py`).
 Not a full validator: `$ref` within the document, and the keywords of `_KEYWORDS`. What it does not know it
 passes over, since a call that is refused for no reason is worse than one that the tool itself has to
 refuse. The CLI checks nothing at all before the call.
+
+A `pattern` is the user's own regular expression, which Python's `re` matches with a text of the model. One that
+has to try too many ways (`(a+)+$`) holds up every thread meanwhile; that cannot be told from the expression.
 """
 
 from __future__ import annotations

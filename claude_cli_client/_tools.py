@@ -249,7 +249,8 @@ def tool(
     `name`, `description`: those of the function, and the first paragraph of its docstring, by default.
     `schema`: the JSON schema of the arguments, taken as it is; by default made from the annotations. The
         arguments are checked against it. The function gets them by name, or as one dict if its only
-        parameter has a name that is none of the properties.
+        parameter has a name that is none of the properties. A `pattern` in it is matched by Python's `re`, with
+        a text that the model chooses: one like `(a+)+$` may take for ever, and holds up every thread meanwhile.
     `read_only`: it changes nothing. The CLI calls such tools at the same time, and so do we.
     `destructive`, `idempotent`, `open_world`, `title`: hints for the CLI and whoever approves calls.
     `parallel`: whether it may run in several threads at once; by default only if it is `read_only`.
