@@ -226,7 +226,6 @@ class Mirror:
         `hurry`: the seconds that somebody who wants to leave grants, None: nobody does. Ends because
         the deadline only ever comes nearer, and the wait is interrupted by `wake`.
         """
-        self._insists = False
         self.flush()
         poller = select.poll()
         poller.register(self._wake.fd, select.POLLIN)
@@ -241,10 +240,13 @@ class Mirror:
             # In slices: the clock of `_look` is another bound.
             poller.poll(math.ceil(min(left, 1.0) * 1000))
             self._wake.clear()
+            self.flush()  # what has failed meanwhile; what that hands over does not fail twice
         self.abandon(f"it did not take them within {limit:g} s" if hurry() is None else "the run was ended")
 
     def abandon(self, why: str) -> None:
         """Lose what is left and let the worker end, now or when its store comes back."""
+        self._insists = False
+        self.flush()  # what has failed is left, too
         stuck = bool(self._open)
         for batch in self._open:
             batch.settle(_Fault("TimeoutError", why))
