@@ -26,6 +26,8 @@ from .events import Event, changed, make
 _OPEN = ("task_started",)
 _CUT = ("killed", "stopped")
 _SETTLED = ("completed", "failed", *_CUT)
+# What the CLI has to say in the place of an answer. Of a hook inside of a slash command this is all there is.
+_STOPPED = "Operation stopped by hook"
 
 
 def last_word(fault: str) -> Event:
@@ -45,7 +47,7 @@ class Reducer:
         self.session_id = ""
         self.model = ""
         self.error_word = ""  # of the last `api_error` line
-        self.blocked = False  # a hook refused the prompt
+        self.blocked = False  # a hook refused or stopped the prompt
         self.resets_at: float | None = None
         self.last_retry: Event | None = None
         self.oversize: Event | None = None  # the last one; it may have been the result
@@ -159,10 +161,10 @@ class Reducer:
             self.init = event
             self.session_id = event.session_id or self.session_id
             self.model = event.model or self.model
-        elif event.subtype == "informational":
-            outcome = event.data.get("prompt_submit_outcome")
-            if self._ours and isinstance(outcome, dict) and outcome.get("kind") == "blocked_by_hook":
-                self.blocked = True
+        elif event.subtype == "informational" and self._ours:
+            # Whichever outcome it names, it is none of a prompt that went on; of a slash command it names none.
+            is_end = event.data.get("prevent_continuation") is True and not self.messages
+            self.blocked = self.blocked or is_end or isinstance(event.data.get("prompt_submit_outcome"), dict)
         return event
 
     def _block(self, event: Event) -> Event:
@@ -226,6 +228,7 @@ class Reducer:
         place, self._results = self._results, self._results + 1
         if self.answer is None and self.is_ours(event, place):
             self.answer = event
+            self.blocked = self.blocked or (event.num_turns == 0 and event.result.startswith(_STOPPED))
             self.session_id = event.session_id or self.session_id
             return None
         return changed(event, type="task_result")

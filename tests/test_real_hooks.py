@@ -20,8 +20,10 @@ from claude_cli_client import (
     ProcessError,
     Session,
     UnfinishedTurnError,
+    _hook_reply,
     _simple_mode,
 )
+from claude_cli_client._hook_events import TOP
 
 pytest_plugins = ["real_cli"]
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(60)]
@@ -387,6 +389,47 @@ def test_a_prompt_blocked_in_a_session(cli: RealCLI):
     assert session.ask("good [[text: fine]]").result == "fine"
 
 
+def commands(cli: RealCLI) -> None:
+    """`/greet`, and `/shell` with a shell command in it."""
+    folder = cli.cwd / ".claude" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "greet.md").write_text("Greet [[text: hello]]")
+    (folder / "shell.md").write_text("---\nallowed-tools: Bash\n---\nSay !`echo hi` [[text: hello]]")
+
+
+@pytest.mark.parametrize(
+    ("event", "reply", "prompt"),
+    [
+        ("UserPromptSubmit", HookReply.stop("not today"), "hi"),
+        ("UserPromptExpansion", HookReply.stop("not today"), "/greet"),
+        ("UserPromptExpansion", HookReply.block("not today"), "/greet"),
+        ("PreSkillShellCommand", HookReply.stop("not today"), "/shell"),
+    ],
+)
+def test_a_prompt_that_a_hook_ends(cli: RealCLI, event: str, reply: HookReply, prompt: str):
+    """No request, and UnfinishedTurnError with the reason: its words are no answer."""
+    commands(cli)
+    with pytest.raises(UnfinishedTurnError, match="not today"):
+        ask(cli, prompt, {event: lambda call: reply})
+    assert cli.api.requests() == []
+
+
+def test_a_prompt_that_is_stopped_by_a_hook_of_the_settings(cli: RealCLI):
+    """The same for a hook that is a program."""
+    says = json.dumps({"continue": False, "stopReason": "not today"})
+    hook = {"type": "command", "command": f"echo '{says}'"}
+    with pytest.raises(UnfinishedTurnError, match="not today"):
+        cli.ask("hi", settings={"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}})
+
+
+def test_a_prompt_whose_hook_does_not_answer_in_time(cli: RealCLI):
+    """It is refused."""
+    slow = HookMatcher(None, lambda call: call.wait_cancelled(PATIENCE) and None, timeout=1)
+    with pytest.raises(UnfinishedTurnError):
+        ask(cli, "hi", {"UserPromptSubmit": slow})
+    assert cli.api.requests() == []
+
+
 def test_a_stop_held_up(cli: RealCLI):
     """Stop may say what is missing: the model goes on, and the next stop knows of it."""
     heard = Heard(lambda call: None if call.stop_hook_active else HookReply.block("you forgot the tests"))
@@ -400,6 +443,33 @@ def test_a_turn_stopped(cli: RealCLI):
     with pytest.raises(UnfinishedTurnError):
         ask(cli, f"go {TOUCH}", {"PostToolUse": lambda call: HookReply.stop("enough")})
     assert len(cli.api.requests()) == 1
+
+
+# What ends a turn, and what the CLI passes over. `Stop` ends it, too: with its answer.
+STOPS = {"PreToolUse": True, "PostToolUse": True, "PostToolBatch": True, "Stop": False}
+PASSED_OVER = ["PostToolUseFailure", "MessageDisplay", "PermissionRequest", "SubagentStart"]
+
+
+@pytest.mark.parametrize("event", STOPS)
+def test_events_that_stop(cli: RealCLI, event: str):
+    """`continue_=False` of a tool's events ends the turn without an answer."""
+    run = cli.client().run(f"go {TOUCH}", hooks={event: lambda call: HookReply.stop("enough")}, allowed_tools=["Bash"])
+    last = list(run)[-1]
+    assert (last.data["terminal_reason"] == "hook_stopped") is STOPS[event]
+    assert isinstance(run.error(), UnfinishedTurnError) is STOPS[event]
+
+
+@pytest.mark.parametrize("event", PASSED_OVER)
+def test_events_that_do_not_stop(cli: RealCLI, monkeypatch, event: str):
+    """The CLI goes on as if nothing had been said, which is why such a reply is refused."""
+    for name in ("continue_", "stop_reason"):
+        monkeypatch.setitem(_hook_reply._NAMES, name, (TOP[name][0], frozenset({event})))
+    agent = tool("Agent", description="Look", prompt="look", subagent_type="general-purpose", run_in_background=False)
+    heard = Heard(HookReply.stop("enough"))
+    prompt = f"go {bash('mkdir made; exit 3')}{agent}[[then]][[text: the answer]]"
+    result = cli.ask(prompt, hooks={event: heard}, can_use_tool=lambda request: True)
+    assert heard.calls
+    assert result.result == "the answer"
 
 
 @pytest.mark.parametrize("allow", [True, False])

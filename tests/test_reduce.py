@@ -11,6 +11,7 @@ from claude_cli_client._lines import Odd
 from claude_cli_client._parse import parse
 from claude_cli_client._reduce import Reducer
 from claude_cli_client._verdict import Facts, verdict
+from claude_cli_client.errors import UnfinishedTurnError
 
 INIT = line("text", "system/init")
 ANSWER = line("text", "result")
@@ -260,6 +261,34 @@ def test_a_blocked_prompt():
     assert got.end.result.startswith("UserPromptSubmit operation blocked by hook")
     lines = [raw for raw in captures.lines("hooks_block_prompt") if captures.label_of(raw) == "system/informational"]
     assert turn([INIT, *said("old"), *lines, result(result="")]).end.result == ""
+
+
+def notice(**fields):
+    return encoded({"type": "system", "subtype": "informational", "content": "c", "session_id": "s", **fields})
+
+
+@pytest.mark.parametrize("kind", ["blocked_by_hook", "stopped_by_hook", "no_verdict"])
+def test_every_outcome_of_a_prompt_blocks(kind):
+    """Whichever way a hook ended it: its result is a success, with the CLI's words in the place of an answer."""
+    got = turn([INIT, notice(prompt_submit_outcome={"kind": kind}), result(result="c", num_turns=0)])
+    assert isinstance(got.error, UnfinishedTurnError)
+    assert "c" in str(got.error)
+
+
+@pytest.mark.parametrize(
+    ("lines", "blocked"),
+    [
+        ([notice(prevent_continuation=True), result(result="c", num_turns=0)], True),
+        ([*said("a"), notice(prevent_continuation=True), result()], False),
+        ([notice(prevent_continuation=False), result()], False),
+        ([*said("c"), result(result="Operation stopped by hook: c", num_turns=0)], True),
+        ([*said("c"), result(result="Operation stopped by hook: c", num_turns=1)], False),
+        ([result(result="c", num_turns=0)], False),
+    ],
+)
+def test_a_slash_command_that_a_hook_ended(lines, blocked):
+    """The CLI names no outcome of it: it says so before the model's first word, or in the place of an answer."""
+    assert isinstance(turn([INIT, *lines]).error, UnfinishedTurnError) is blocked
 
 
 @pytest.mark.parametrize("name", ["stop_refusal", "text", "hooks_stop_continue_false"])
