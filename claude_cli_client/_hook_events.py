@@ -113,13 +113,20 @@ _BLOCKS: Final = frozenset(
         "PreSkillShellCommand",
     }
 )  # fmt: skip
+# Elsewhere the CLI reads it and goes on. Of Stop and SubagentStop: whatever other hooks say, that was the end.
+_STOPS: Final = frozenset(
+    {
+        "PreToolUse", "PostToolUse", "PostToolBatch", "UserPromptSubmit", "UserPromptExpansion",
+        "PreSkillShellCommand", "Stop", "SubagentStop", "TaskCreated", "TaskCompleted", "TeammateIdle",
+    }
+)  # fmt: skip
 _DECIDES: Final = frozenset({"PreToolUse", "PreModelSwitch"})
 _PROMPTS: Final = frozenset({"UserPromptSubmit", "UserPromptExpansion"})
 
 # Name here -> (name on the wire, events). At the top of the output:
 TOP: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
-    "continue_": ("continue", _EVERY),
-    "stop_reason": ("stopReason", _EVERY),
+    "continue_": ("continue", _STOPS),
+    "stop_reason": ("stopReason", _STOPS),
     "suppress_output": ("suppressOutput", _EVERY),
     "system_message": ("systemMessage", _EVERY),
     "decision": ("decision", _BLOCKS),

@@ -37,6 +37,8 @@ _NEEDS: Final[Mapping[str, str]] = {
     "reason": "decision",
     "permission_decision_reason": "permission_decision",
 }
+# So it is anyway, and any event may say it.
+_SAYS_NOTHING: Final = (("async_", False), ("continue_", True))
 
 
 class DoesNotFit(ValueError):
@@ -49,9 +51,11 @@ class DoesNotFit(ValueError):
 class HookReply:
     """What a hook says. Everything is optional; None is "nothing said".
 
-    Any event: `continue_=False` ends the turn with `stop_reason` (of PreToolUse: after the tool ran
-    all the same; to stop the tool use `deny`), `system_message`, `suppress_output`, `async_=True` lets
-    the CLI go on at once without the hook, for at most `async_timeout` seconds.
+    Any event: `system_message`, `suppress_output`, `async_=True` lets the CLI go on at once without the
+    hook, for at most `async_timeout` seconds.
+
+    PreToolUse, PostToolUse, PostToolBatch, prompts, Stop and others: `continue_=False` ends the turn with
+    `stop_reason` (of PreToolUse: after the tool ran all the same; to stop the tool use `deny`).
 
     PreToolUse: `permission_decision` (`"allow"`, `"deny"`, `"ask"`, `"defer"`) with its reason,
     `updated_input`, `additional_context`. Of several hooks deny beats ask beats allow.
@@ -162,7 +166,7 @@ class HookReply:
 
     def to_wire(self, event: str) -> Json:
         """The CLI's form for this event. ValueError for a field that the event does not have."""
-        given = {name: value for name, value in self._given().items() if (name, value) != ("async_", False)}
+        given = {name: value for name, value in self._given().items() if (name, value) not in _SAYS_NOTHING}
         if event == "PermissionRequest" and self.permission_decision is not None:
             given = _as_request(given)
         for name in given:

@@ -572,6 +572,7 @@ def test_call_pickles():
         ),
         (HookReply(), "Stop", {}),
         (HookReply(async_=False), "PreToolUse", {}),
+        (HookReply(continue_=True), "MessageDisplay", {}),
         (None, "PreToolUse", {}),
         ({}, "PreToolUse", {}),
     ],
@@ -579,6 +580,21 @@ def test_call_pickles():
 def test_reply_on_the_wire(reply, event, wire):
     """Python's names become the CLI's, each in its place."""
     assert hook_reply(reply, event) == wire
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "PostToolUseFailure", "MessageDisplay", "PermissionRequest", "SessionStart", "SessionEnd", "StopFailure",
+        "SubagentStart", "InstructionsLoaded", "Notification", "PreModelSwitch", "PostModelSwitch", "WorktreeCreate",
+        "PreCompact", "PostCompact",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("answer", [HookReply.stop("s"), {"continue": False}])
+def test_events_that_cannot_stop(answer, event):
+    """There the CLI goes on as if nothing had been said: refused."""
+    with pytest.raises(ValueError, match=f"{event} has no continue_.*PostToolUse"):
+        hook_reply(answer, event)
 
 
 def test_no_name_is_sent_as_python_spells_it():
