@@ -54,9 +54,19 @@ _PLAIN: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
 # --- helpers
 
 
+_LARGEST: Final = 1.7976931348623157e308
+
+
+def is_huge(value: Any) -> bool:
+    """Whether it is a whole number that no float holds: no clock takes it, and Python may refuse to write it."""
+    return isinstance(value, int) and abs(value) > _LARGEST
+
+
 def wrong(name: str, must: str, value: Any) -> ValueError:
     """The error for a value of the wrong type; shows numbers and flags, of all else only the type."""
-    shown = repr(value) if isinstance(value, (bool, int, float)) else f"a {type(value).__name__}"
+    shown = f"a {type(value).__name__}"
+    if isinstance(value, (bool, int, float)):
+        shown = "one of hundreds of digits" if is_huge(value) else repr(value)
     return ValueError(f"{name} must be {must}, not {shown}")
 
 
@@ -137,7 +147,9 @@ def flag(name: str, value: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or is_huge(value):
+        return False
+    return math.isfinite(value)
 
 
 def whole(minimum: int, maximum: int | None = None) -> Check:
@@ -145,7 +157,7 @@ def whole(minimum: int, maximum: int | None = None) -> Check:
     bounds = f"{minimum} to {maximum}" if maximum is not None else f"{minimum} or more"
 
     def check(name: str, value: Any) -> None:
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, int) or not is_number(value):
             raise wrong(name, f"a whole number, {bounds}", value)
         if value < minimum or (maximum is not None and value > maximum):
             raise wrong(name, bounds, value)

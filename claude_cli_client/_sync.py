@@ -51,10 +51,12 @@ def check_timeout(timeout: object, *, endless: bool = True) -> None:
 
     Not in `_checks`, which is not imported with the package.
     """
-    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and not math.isnan(timeout)
-    if not is_number and not (endless and timeout is None):
+    is_huge = isinstance(timeout, int) and abs(timeout) > sys.float_info.max  # no clock takes it
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout == timeout
+    if (is_huge or not is_number) and not (endless and timeout is None):
         none = " (None is no limit)" if endless else ""
-        raise ValueError(f"timeout must be a number of seconds{none}, not {timeout!r:.60}")
+        shown = "one of hundreds of digits" if is_huge else f"{timeout!r:.60}"
+        raise ValueError(f"timeout must be a number of seconds{none}, not {shown}")
 
 
 class Deadlines:

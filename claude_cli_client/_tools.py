@@ -77,7 +77,7 @@ class ToolContext:
         """Say how far it is, from 0 to 1. Cheap, and nothing happens where nobody listens or the call is over."""
         if not isinstance(fraction, (int, float)) or fraction != fraction:
             raise TypeError("progress takes a number from 0 to 1, and a message")
-        news = (round(min(max(float(fraction), 0.0), 1.0), 3), str(message))
+        news = (round(float(min(max(fraction, 0), 1)), 3), str(message))
         send, token = self._send, self._token
         if send is None or token is None or news == self._last:
             return

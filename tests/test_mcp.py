@@ -724,6 +724,7 @@ def test_progress_of_no_number():
     """NaN would end the CLI."""
     with pytest.raises(TypeError):
         ToolContext().progress(float("nan"))
+    ToolContext().progress(10**400)  # as good as 1
 
 
 def test_progress_after_the_call():

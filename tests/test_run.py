@@ -169,7 +169,7 @@ def test_any_number_of_seconds_is_a_timeout(play, seconds):
     assert run.next_event(seconds) is None
 
 
-@pytest.mark.parametrize("seconds", ["10", True, float("nan"), [1]])
+@pytest.mark.parametrize("seconds", ["10", True, float("nan"), [1], pytest.param(10**5000, id="huge")])
 @pytest.mark.parametrize("wait", ["next_event", "result"])
 def test_what_is_no_timeout(play, wait, seconds):
     """A ValueError that says what it must be; the run goes on."""
