@@ -418,7 +418,7 @@ def test_ctrl_c_at_every_step_of_a_start_gives_the_slot_back(point: str) -> None
                 "end_with_interpreter": (_cleanup, "end_with_interpreter"),
                 "start": (_channel.Channel, "start"),
                 "thread": (threading.Thread, "start"),
-                "started": (client_module, "_started"),
+                "started": (_channel, "take"),
                 "run": (client_module, "Run"),
             }[point]
             real = getattr(owner, name)
