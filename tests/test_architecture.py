@@ -185,7 +185,7 @@ OTHERS_EXPRESSIONS = {
     "_schema_check": "the user's own, in the schema of a tool",
     "_hooks": "a hook's matcher, only to see whether it is one: the CLI matches it",
     "_settings_shapes": "those of its own table",
-    "__main__": "names of our own options",
+    "_usage": "names of our own options",
     "_fake_live": "a hook's matcher, in tests",
     "_fake_simulation": "those of its own table",
 }
