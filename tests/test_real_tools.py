@@ -6,9 +6,11 @@ import contextlib
 import contextvars
 import dataclasses
 import json
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from claude_cli_client import (
     ToolServer,
 )
 from claude_cli_client import tool as python_tool
+from claude_cli_client.mcp import mapped_name
 
 pytest_plugins = ["real_cli"]
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(60)]
@@ -260,6 +263,47 @@ def test_names_are_mapped(cli: RealCLI):
     client = cli.client(mcp_servers={"my shop": ToolServer([up])}, allowed_tools=["mcp__my_shop__what_s_up_"])
     client.ask(f"go {call('what_s_up_', 'my_shop')}")
     assert cli.api.last().results == ["the sky"]
+
+
+OWN = [
+    "Claude Browser",
+    "Claude Preview",
+    "claude-code-remote",
+    "claude-in-chrome",
+    "computer-use",
+    "webagent",
+    "workspace",
+]
+
+
+def tools_of(cli: RealCLI, names: list[str], **given: Any) -> list[str]:
+    """The servers among these whose tools the CLI has at its start."""
+    first = next(event for event in cli.events("x [[text: a]]", **given) if event.subtype == "init")
+    return [
+        name for name in names if any(tool.startswith(f"mcp__{mapped_name(name)}__") for tool in first.data["tools"])
+    ]
+
+
+def test_names_of_the_clis_own_servers(cli: RealCLI):
+    """In-process servers may have them."""
+
+    @python_tool
+    def note() -> None: ...
+
+    assert tools_of(cli, OWN, mcp_servers={name: ToolServer([note]) for name in OWN}) == OWN
+
+
+def test_names_whose_servers_are_left_out(cli: RealCLI):
+    """Other servers may not, and nobody may be called `ide`: that is why we refuse them. Not those in a file."""
+    server = {
+        "command": sys.executable,
+        "args": [str(Path(__file__).with_name("real_mcp_server.py"))],
+        "alwaysLoad": True,
+    }
+    names = [*OWN, "ide", "__proto__", "idea", "ide_x"]
+    file = cli.cwd / "servers.json"
+    file.write_text(json.dumps({"mcpServers": dict.fromkeys(names, server)}))
+    assert tools_of(cli, names, mcp_servers=file) == ["idea", "ide_x"]
 
 
 # --- at the same time -------------------------------------------------------------------------
