@@ -111,10 +111,12 @@ class Live(Host):
 
     def _prompt_passes(self, prompt: str) -> bool:
         for output in self._run_hooks("UserPromptSubmit", "", prompt=prompt):
-            if output.get("decision") == "block" or output.get("continue") is False:
-                reason = str(output.get("reason") or output.get("stopReason") or "")
-                text = f"UserPromptSubmit operation blocked by hook:\n{reason}"
-                outcome = {"kind": "blocked_by_hook", "prompt_kept": False, "reason": reason}
+            stopped = output.get("continue") is False
+            if stopped or output.get("decision") == "block":
+                kind, words = _STOPPED if stopped else _BLOCKED
+                reason = str(output.get("stopReason" if stopped else "reason") or "")
+                text = words + reason
+                outcome = {"kind": kind, "prompt_kept": False, "reason": reason}
                 self.say({
                     "type": "system", "subtype": "informational", "content": text, "level": "warning",
                     "prompt_submit_outcome": outcome, "uuid": new_uuid(), "session_id": self.session_id,
@@ -308,6 +310,9 @@ class Live(Host):
 
 
 _INITIALIZED = "notifications/initialized"
+# What becomes of a prompt that a hook ends, and the words before the hook's.
+_STOPPED = ("stopped_by_hook", "Operation stopped by hook: ")
+_BLOCKED = ("blocked_by_hook", "UserPromptSubmit operation blocked by hook:\n")
 
 
 def _names(name: str, server: str) -> set[str]:

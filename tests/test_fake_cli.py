@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from claude_cli_client import Client, PermissionRequest, ToolServer, _fake_simulation, testing
+from claude_cli_client import (
+    Client,
+    HookReply,
+    PermissionRequest,
+    ToolServer,
+    UnfinishedTurnError,
+    _fake_simulation,
+    testing,
+)
 from claude_cli_client._fake_schema import instance_of
 from claude_cli_client.testing import (
     SESSION_ID,
@@ -967,6 +975,21 @@ def test_the_simulation_knows_rules_for_a_server(rule: str) -> None:
     """As the CLI: what is allowed is not asked for, what is disallowed is not there."""
     assert _used_in_simulation(allowed_tools=[rule]) == (True, [])
     assert _used_in_simulation(disallowed_tools=[rule]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (HookReply.block("no"), "UserPromptSubmit operation blocked by hook: no"),
+        (HookReply.stop("no"), "Operation stopped by hook: no"),
+    ],
+    ids=["block", "stop"],
+)
+def test_the_simulation_lets_a_hook_end_a_prompt(reply: HookReply, why: str) -> None:
+    """In the CLI's words for either."""
+    with SimulatedCLI() as fake, pytest.raises(UnfinishedTurnError) as caught:
+        Client(cli_path=fake.path, hooks={"UserPromptSubmit": lambda call: reply}).ask("hi")
+    assert why in caught.value.message
 
 
 def test_the_simulation_asks_for_a_tool_of_a_server_as_the_cli_does() -> None:
