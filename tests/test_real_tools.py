@@ -65,7 +65,8 @@ def test_what_guards_nothing(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, name
     def price() -> str:
         return "ran"
 
-    monkeypatch.setattr("claude_cli_client._tool_names.guards_nothing", lambda options: "")
+    for check in ("guards_nothing", "means_another"):
+        monkeypatch.setattr(f"claude_cli_client._tool_names.{check}", lambda options: "")
     hooks = {"PreToolUse": HookMatcher(name, lambda call: heard.append(call))}
     cli.ask(f"go {call('price')}", **options(price, disallowed_tools=[name], hooks=hooks))
     assert cli.api.last().results == ["ran"]
