@@ -52,6 +52,7 @@ class Launch:
     env: Callable[[PrivateFolder], Mapping[str, str]]
     prompt: bytes  # in text mode, the whole of stdin
     duplex: Duplex | None = None  # in streaming mode, what talks to the CLI
+    prefixed: bool = False  # something else is started, which may hide the marker of the run
     cwd: str | None = None
     timeout: float | None = None
     idle_timeout: float | None = None

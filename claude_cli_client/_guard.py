@@ -36,8 +36,8 @@ SWITCH = "CLAUDE_CLI_CLIENT_GUARD"
 
 # Seconds from a start until its leader is noted, unless its ladder begins before. The kernel keeps whoever
 # reads /proc/PID/stat waiting while that process is in its exec, 0.3 ms, and with him the caller of the
-# start. A CLI takes 100 ms to begin with anything; one whose host dies before is found by the marker, which
-# there is only on Linux.
+# start. A CLI takes 100 ms to begin with anything; one whose host dies before is found by the marker. That
+# there is only on Linux; and behind a prefix, which may clear the environment, the leader is noted at once.
 STARTING = 0.05 if sys.platform == "linux" else 0.0
 
 # $1: the folder of temporary files. stdin: the records. stdout: the *read* end of the pipe (a shell

@@ -109,6 +109,7 @@ def _launch(
         env=lambda folder: _env(options, run_id, restore, folder),
         prompt=prompt,
         duplex=duplex,
+        prefixed=bool(prefix),
         cwd=cwd,
         timeout=setting(options, "timeout"),
         idle_timeout=setting(options, "idle_timeout"),

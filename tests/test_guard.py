@@ -331,6 +331,28 @@ def test_the_leader_is_noted_though_nothing_happens() -> None:
         until(lambda: _is_noted(run.pid))
 
 
+def test_a_leader_that_may_hide_is_noted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix may clear the environment, and with it the marker by which a young one is found."""
+    monkeypatch.setattr(_guard, "STARTING", 60.0)
+    prefix = ["/usr/bin/env", "-i", "/bin/sh", "-c", "sleep 60; :"]
+    with FakeCLI([hang()]) as fake, Client(cli_path=fake.path, command_prefix=prefix).run("x") as run:
+        assert _is_noted(run.pid)
+
+
+def test_a_host_that_dies_right_behind_a_start_leaves_nothing() -> None:
+    """Its leader is not noted yet, and is found by the marker."""
+    with (
+        FakeCLI([init(), ignore_term(), ready("up"), hang()]) as fake,
+        Host("_guard.STARTING = 60.0; run = client.run('x'); say(run.pid); hear('never')", fake) as host,
+    ):
+        leader = int(host.line())
+        fake.wait("up")
+        host.kill()
+        host.end()
+        gone(fake)
+        dead(leader)
+
+
 def test_the_leader_is_noted_before_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is cancelled right behind its start: the guard could end it as gently as the host."""
     monkeypatch.setattr(_guard, "STARTING", 60.0)
