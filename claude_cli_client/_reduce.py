@@ -58,6 +58,7 @@ class Reducer:
         self._owed = 0  # tasks that have ended, and the CLI has yet to comment on them
         self._results = 0
         self._ours = True  # the turn that our prompt began, not a notification's
+        self._begun = False  # its init came
         self.messages = 0  # of the model in the main turn
         self._message_id = ""
         self._texts: list[str] = []
@@ -144,7 +145,8 @@ class Reducer:
 
     def _answer_text(self, answer: Event) -> str:
         if not answer.result:
-            return "" if self.blocked else self.text
+            # In no turn of the model the CLI may say again what it said before (/compact): that answers nothing.
+            return "" if self.blocked or answer.data.get("num_turns") == 0 else self.text
         several = len(self._texts) > 1 and self._texts[-1] == answer.result
         return self.text if several else answer.result
 
@@ -156,8 +158,9 @@ class Reducer:
             self._in_turn = True
             self._in_result = False
             self._owed = max(0, self._owed - 1)
-            # The notification's turn may begin before our result line comes.
-            self._ours = self.init is None
+            # The notification's turn may begin before our result line comes, and that of a task which the end of
+            # an earlier process cut, before ours: then `_result` sees it.
+            self._ours, self._begun = not self._begun, True
             self.init = event
             self.session_id = event.session_id or self.session_id
             self.model = event.model or self.model
@@ -231,6 +234,10 @@ class Reducer:
             self.blocked = self.blocked or (event.num_turns == 0 and event.result.startswith(_STOPPED))
             self.session_id = event.session_id or self.session_id
             return None
+        if self._ours and self.answer is None:
+            # It was a task's turn that we took for ours: that begins with the next init.
+            self._begun = self.blocked = False
+            self._message_id, self._texts, self.messages, self.error_word = "", [], 0, ""
         return changed(event, type="task_result")
 
     def is_ours(self, event: Event, place: int = 0) -> bool:

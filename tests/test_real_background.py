@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from real_cli import RealCLI, bash, tool
 
-from claude_cli_client import ToolServer
+from claude_cli_client import HookReply, ToolServer, UnfinishedTurnError
 from claude_cli_client import tool as python_tool
 
 pytest_plugins = ["real_cli"]
@@ -49,6 +49,21 @@ def test_the_cost_of_a_turn_with_a_comment_counts_both(cli: RealCLI):
     result = cli.ask(prompt, allowed_tools=["Bash"], background="wait")
     one = cli.ask("hi").cost_usd
     assert result.cost_usd == pytest.approx(3 * one)
+
+
+def test_a_turn_behind_a_cut_task(cli: RealCLI):
+    """A resumed session tells first of the command that its last end cut, in a turn of its own: ours comes next."""
+    talk = cli.client().conversation(allowed_tools=["Bash"], background="wait", background_timeout=1)
+    talk.ask(f"go {bash('sleep 20', run_in_background=True)}[[then]][[text: started]]")
+    assert talk.ask("next [[text: A]][[text: B]]").result == "AB"
+
+
+def test_a_hook_that_blocks_a_prompt_behind_a_cut_task(cli: RealCLI):
+    """It is no answer there either."""
+    options = {"allowed_tools": ["Bash"], "background": "wait", "background_timeout": 1}
+    first = cli.ask(f"go {bash('sleep 20', run_in_background=True)}[[then]][[text: started]]", **options)
+    with pytest.raises(UnfinishedTurnError):
+        cli.ask("x", resume=first.session_id, hooks={"UserPromptSubmit": lambda call: HookReply.block("no")})
 
 
 def test_nothing_goes_to_the_background_by_default(cli: RealCLI):

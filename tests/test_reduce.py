@@ -291,6 +291,23 @@ def test_a_slash_command_that_a_hook_ended(lines, blocked):
     assert isinstance(turn([INIT, *lines]).error, UnfinishedTurnError) is blocked
 
 
+def test_a_turn_behind_that_of_a_cut_task():
+    """A resumed session whose task was cut tells of that first, in a turn with an init: ours is the next one."""
+    cut = [INIT, *said("cut", id="m0"), result(origin=ORIGIN, num_turns=0, result="")]
+    got = turn([*cut, init(), *said("a", "b"), result(result="b")])
+    assert got.end.result == "ab"
+    blocked = notice(prompt_submit_outcome={"kind": "blocked_by_hook"})
+    got = turn([*cut, init(), blocked, result(result="c", num_turns=0)])
+    assert isinstance(got.error, UnfinishedTurnError)
+    assert turn([*cut, init(), *said("part")]).end.result == "part"
+
+
+def test_no_text_in_the_place_of_an_empty_answer_without_a_turn():
+    """`/compact` repeats what the CLI said before, and answers nothing."""
+    assert turn([INIT, *said("old"), result(result="", num_turns=0)]).end.result == ""
+    assert turn([INIT, *said("new"), result(result="", num_turns=1)]).end.result == "new"
+
+
 @pytest.mark.parametrize("name", ["stop_refusal", "text", "hooks_stop_continue_false"])
 def test_a_prompt_that_was_not_blocked(name):
     """Other informational lines do not block."""
