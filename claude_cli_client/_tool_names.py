@@ -2,10 +2,10 @@
 
 Pure; imported where there is a `ToolServer`. The CLI passes over a rule or a matcher for a tool that does not
 exist: `disallowed_tools=["price"]` forbids nothing, since the tool is `mcp__shop__price` to it. A `ToolServer`
-never changes, so all its names are known, and one that is nearly such a name is an error where it would guard
-something. Where it would only allow something it is a warning. So is a tool that this server has not, for rules
-may be shared; and a server that is nearly one of ours, for another may have that name in a file which only the
-CLI reads.
+never changes, so all its names are known, and what can only mean one of them is an error where it would guard
+something. Where it would only allow something it is a warning. So is a tool that this server has not, however
+near (`set_order`, and it has `get_order`), for rules may be shared; and a server that is nearly one of ours, for
+another may have that name in a file which only the CLI reads.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ class _Own:
         """Why no tool has this name; "" if one has it, or may have it."""
         if name in TOOLS or name in self.tools or "*" in name:
             return ""
-        letters = "" if name.startswith("mcp__") else _letters(name)  # mcp_shop_price
+        letters = _letters(name)  # mcp_shop_price, mcp__shop__Price
         for whole, tool in self.tools.items():
-            if name in (tool, mapped_name(tool)) or letters == _letters(whole):
+            is_bare = name in (tool, mapped_name(tool)) and not name[:1].isupper()  # else a built-in one, maybe
+            if is_bare or letters == _letters(whole):
                 return f"the tool is {whole} to the CLI"
-        server, tool = self._split(name)
-        near = _nearest(tool, [mapped_name(known) for known in self.servers.get(server) or ()])
-        return f"the server {server[5:]!r} has no tool {tool!r}; did you mean {server}__{near}?" if near else ""
+        return ""
 
     def _split(self, name: str) -> tuple[str, str]:
         """The server of ours and what should be a tool of it; two "" if it is none's, or maybe another's."""
@@ -76,8 +75,10 @@ class _Own:
         """What is odd about it: a tool that is none of its server's, or a server that may be meant for one of ours."""
         server, tool = self._split(name)
         if server and name not in self.tools and "*" not in name:
-            known = ", ".join(self.servers[server] or ()) or "none"
-            return f"the server {server[5:]!r} has no tool {tool!r}; its tools: {known}"
+            known = [mapped_name(one) for one in self.servers[server] or ()]
+            near = _nearest(tool, known)
+            hint = f"did you mean {server}__{near}?" if near else f"its tools: {', '.join(known) or 'none'}"
+            return f"the server {server[5:]!r} has no tool {tool!r}; {hint}"
         server, _, tool = name.rpartition("__")
         if not server.startswith("mcp__") or server in self.servers or name in self.servers:
             return ""

@@ -30,7 +30,7 @@ def guards(name):
 
 
 @pytest.mark.parametrize(("name", "why"), [
-    ("price", WHOLE), ("mcp_shop_price", WHOLE), ("mcp__shop__prize", NEAR),
+    ("price", WHOLE), ("mcp_shop_price", WHOLE), ("mcp__shop__Price", WHOLE),
 ])  # fmt: skip
 def test_guard_for_no_tool_of_ours(name, why):
     """All tools of a `ToolServer` are known: a rule or matcher that means one by a wrong name would guard nothing."""
@@ -68,9 +68,12 @@ def test_permission_for_no_tool_of_ours(name, why):
 
 def test_tool_that_this_server_has_not():
     """Rules may be shared by programs with other tools; nothing is unguarded, so it is a warning."""
-    for given in (*guards("mcp__shop__refund"), {"allowed_tools": ["mcp__shop__refund"]}):
-        found = misnamed(merge({}, {"mcp_servers": SHOP, **given}))
-        assert found.endswith("nothing: the server 'shop' has no tool 'refund'; its tools: price")
+    for name, why in (
+        ("mcp__shop__prize", NEAR),
+        ("mcp__shop__refund", "the server 'shop' has no tool 'refund'; its tools: price"),
+    ):
+        for given in (*guards(name), {"allowed_tools": [name]}):
+            assert misnamed(merge({}, {"mcp_servers": SHOP, **given})).endswith(f"nothing: {why}")
 
 
 def test_server_that_is_nearly_ours():
@@ -84,8 +87,9 @@ def test_server_that_is_nearly_ours():
 
 def test_tool_with_the_name_of_a_built_in_one():
     """The rule means the built-in tool."""
-    servers = {"shop": ToolServer([tool(name="Read")(price)])}
-    assert not misnamed(merge({}, {"mcp_servers": servers, "disallowed_tools": ["Read"]}))
+    for name in ("Read", "SendMessage"):  # of the second only the CLI knows
+        servers = {"shop": ToolServer([tool(name=name)(price)])}
+        assert not misnamed(merge({}, {"mcp_servers": servers, "disallowed_tools": [name]}))
 
 
 def test_server_that_answers_for_itself():
