@@ -243,7 +243,7 @@ _OPTIONS: Final = r"(?:\s+-[abd-np-rt-z]+|\s+[-+][a-z]*o\s+[a-z]+)*\s+"
 # With input: shells without a script, and what starts one; always: where input becomes programs and options.
 _READS_COMMANDS: Final = re.compile(
     rf"{_any_of(_SHELLS)}(?!{_OPTIONS}(?:-[a-z]*c[a-z]*(?!\S)|(?![-+]|/dev/|/proc/)[^\s;|&<>()]))"
-    r"|(?<!\S)(?:\.|source)\s+/(?:dev|proc)/",
+    r"|(?<![^\s;|&(){}])(?:\.|source)\s+/(?:dev|proc)/",
     re.IGNORECASE,
 )
 _STARTS_A_SHELL: Final = re.compile(
@@ -370,9 +370,11 @@ def _beginnings(piece: str) -> Iterator[str]:
 
 
 def _values(piece: str, start: int, end: int) -> Iterator[int]:
-    """Where the value of an option may begin that is written without a space behind its letters."""
+    """Where the value of an option may begin that is written without a space behind its letters, or behind a `=`."""
     found = _LETTERS.match(piece, start, end)
     letters = found[0] if found else ""
+    if piece[start : start + 1] in ("-", _QUOTED) and (equals := piece.find("=", start, end)) >= 0:
+        yield equals + 1
     for place, letter in enumerate(letters[1:], 1):
         if letters[0] == _QUOTED or letter in (_TAKE_COMMANDS_ALONE if place == 1 else _TAKE_COMMANDS):
             yield start + place + 1

@@ -17,6 +17,23 @@ def runs(command, *deny):
 @pytest.mark.parametrize(
     "command",
     [
+        "flock l --command='git -c a.b=c push'",
+        "tar cf o a --use-compress-program='git -c a.b=c push x'",
+        "git rebase --exec='git -c a=b push'",
+        "env --split-string='git --git-dir=x push'",
+        "ssh -oProxyCommand='git -c a=b push' h",
+        "true;. /dev/stdin <<< 'echo `git push`'",
+        "(source /dev/stdin <<< '`git push`')",
+    ],
+)
+def test_a_denied_command_that_holds_an_equals_sign(command):
+    """Behind the first one of its option it is whole; and what a `.` reads may begin right behind a sign."""
+    assert not runs(command, "Bash(git push *)")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
         "su -c'touch M'",
         'su -c"touch M"',
         "su -ctouch\\ M",
