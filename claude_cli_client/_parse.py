@@ -77,18 +77,13 @@ _HIDDEN_TYPES: Final = ("keep_alive", "transcript_mirror")
 
 def _second_try(line: bytes, text: str, odd: Odd, control: Callable[[Json, bytes], object] | None) -> list[Event]:
     """A line that is no JSON object as it stands: blank, indented, damaged, or no JSON at all."""
-    stripped = text.strip()
-    if not stripped:
+    bare = line.strip()
+    if not bare or not text.strip():
         return []
-    if stripped != text:
-        try:
-            data = json.loads(stripped)
-        except (ValueError, RecursionError):
-            data = None
-        if isinstance(data, dict):
-            return events_of(data, line, control)
-    from ._recover import recover  # its patterns cost import time, and hardly any line comes here
+    from ._recover import first_line, recover  # its patterns cost import time, and hardly any line comes here
 
+    if bare != line or (bare := first_line(line)):
+        return parse(bare, odd, control)
     if recovered := recover(text):
         return events_of(recovered, line, control)
     odd.add(line)

@@ -1,4 +1,5 @@
-"""What can still be read of a damaged line: a result, which is worth more than the rest of the turn.
+"""What can still be read of a damaged line: a result, which is worth more than the rest of the turn, and
+the first line, behind what somebody else printed.
 
 And who waits, where a question or an answer of the CLI cannot be read.
 
@@ -44,6 +45,16 @@ _QUESTION: Final = re.compile(
 )
 # Each failure costs a look at the rest of the line, which may be huge.
 _MAX_FAILURES: Final = 50
+
+
+# How the CLI's first line begins. A wrapper may have printed in front of it, without a newline.
+_FIRST: Final = re.compile(rb'\{"type":"(?:system","subtype":"init"|control_response",)')
+
+
+def first_line(line: bytes) -> bytes:
+    """The CLI's first line without what stands in front of it; b"" if nothing does, or it is another one."""
+    found = None if line.startswith(b"{") else _FIRST.search(line)
+    return line[found.start() :] if found else b""
 
 
 def recover(text: str) -> Json | None:

@@ -187,6 +187,20 @@ def test_a_banner_before_the_start_does_no_harm(play, clock, way):
     assert run.result().result == "1"
 
 
+@pytest.mark.parametrize("front", [b"\x1b]0;title\x07", b"Using node v20 ", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("way", [{}, {"can_use_tool": lambda request: True}], ids=["text", "stream"])
+def test_a_banner_in_the_line_of_the_start_does_no_harm(play, clock, way, front):
+    """A wrapper that prints without a newline: the CLI's first line behind it is read."""
+    fake = play(raw_bytes(front), init(), ready("up"), wait_for("go"), result("1"))
+    run = Client(cli_path=fake.path).run("p", start_timeout=100, idle_timeout=None, **way)
+    begun = next(event for event in run if event.subtype == "init")
+    assert begun.data["claude_code_version"]
+    fake.wait("up")
+    clock.move(200, run)
+    fake.release("go")
+    assert run.result().result == "1"
+
+
 @pytest.mark.parametrize(
     ("retry", "says"),
     [
