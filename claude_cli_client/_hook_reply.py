@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ._checks import is_list, is_number
 from ._hook_events import SPECIFIC, TOP
+from ._log import bad_type, bad_value, plain_name
 from ._permission_updates import Json, object_, one_of, plain, said
 from ._permissions import Allow, Deny, decision
 
@@ -39,12 +40,6 @@ _NEEDS: Final[Mapping[str, str]] = {
 }
 # So it is anyway, and any event may say it.
 _SAYS_NOTHING: Final = (("async_", False), ("continue_", True))
-
-
-class DoesNotFit(ValueError):
-    """An answer that its event cannot have. The words are for the log, too."""
-
-    quotes_nothing = True
 
 
 @dataclass(frozen=True)
@@ -98,10 +93,10 @@ class HookReply:
 
     def __new__(cls, *args: Any, **fields: Any) -> HookReply:
         if args:
-            raise TypeError("HookReply takes its fields by name")
+            raise bad_type("HookReply takes its fields by name")
         for name in fields:
             if name not in _NAMES:
-                raise TypeError(_unknown("HookReply", name))
+                raise _unknown("HookReply", name)
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -110,17 +105,17 @@ class HookReply:
             object.__setattr__(self, name, _checked(name, value))
         for name, needed in _NEEDS.items():
             if name in given and needed not in given:
-                raise ValueError(f"{name} means nothing without {needed}")
+                raise bad_value(f"{name} means nothing without {needed}")
         if self.stop_reason is not None and self.continue_ is not False:
-            raise ValueError("stop_reason means nothing without continue_=False")
+            raise bad_value("stop_reason means nothing without continue_=False")
         if self.decision is not None and self.permission_decision is not None:
-            raise ValueError("decision and permission_decision are two ways to say one thing: use one")
+            raise bad_value("decision and permission_decision are two ways to say one thing: use one")
         if self.updated_input is not None and "deny" in (self.permission_decision, self.decision):
-            raise ValueError("updated_input means nothing with a denial")
+            raise bad_value("updated_input means nothing with a denial")
         if self.async_timeout is not None and not self.async_:
-            raise ValueError("async_timeout means nothing without async_=True")
+            raise bad_value("async_timeout means nothing without async_=True")
         if self.async_ and given.keys() - {"async_", "async_timeout"}:
-            raise ValueError("with async_ the CLI does not wait, so nothing else can be said")
+            raise bad_value("with async_ the CLI does not wait, so nothing else can be said")
 
     __hash__ = None  # type: ignore[assignment]  # it may hold a dict
 
@@ -172,11 +167,11 @@ class HookReply:
         for name in given:
             events = _NAMES[name][1]
             if event not in events:
-                raise DoesNotFit(f"{event} has no {name}: the CLI would ignore it{_instead(event, name)}")
+                raise bad_value(f"{event} has no {name}: the CLI would ignore it{_instead(event, name)}")
         if event != "PreToolUse" and given.get("decision") == "approve":
-            raise DoesNotFit(f"{event} knows the decision 'block' only")
+            raise bad_value(f"{event} knows the decision 'block' only")
         if event == "PreModelSwitch" and given.get("permission_decision") == "defer":
-            raise DoesNotFit("PreModelSwitch cannot be deferred")
+            raise bad_value("PreModelSwitch cannot be deferred")
         wire: Json = {TOP[name][0]: _out(name, value) for name, value in given.items() if name in TOP}
         specific = {SPECIFIC[name][0]: _out(name, value) for name, value in given.items() if name in SPECIFIC}
         if specific:
@@ -189,9 +184,9 @@ def _as_request(given: Json) -> Json:
     rest = dict(given)
     said_, reason = rest.pop("permission_decision"), rest.pop("permission_decision_reason", None)
     if said_ not in ("allow", "deny"):
-        raise ValueError(f"PermissionRequest knows allow and deny, not {said_!r}; to say nothing return None")
+        raise bad_value(f"PermissionRequest knows allow and deny, not {said_!r}; to say nothing return None")
     if "permission" in rest:
-        raise ValueError("permission and permission_decision are two ways to say one thing: use one")
+        raise bad_value("permission and permission_decision are two ways to say one thing: use one")
     answer = Allow(rest.pop("updated_input", None)) if said_ == "allow" else Deny(reason or "A hook denied this call.")
     return {**rest, "permission": answer}
 
@@ -208,12 +203,12 @@ def _instead(event: str, name: str) -> str:
 def _checked(name: str, value: Any) -> Any:
     if name in _FLAGS:
         if not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, not {value!r}")
+            raise _unfit(name, "True or False", value)
     elif name in _TEXTS:
         if not isinstance(value, str):
-            raise ValueError(f"{name} must be a text, not a {type(value).__name__}")
+            raise bad_value(f"{name} must be a text, not a {type(value).__name__}")
         if name == "worktree_path" and not value.startswith("/"):
-            raise ValueError("worktree_path must be an absolute path")
+            raise bad_value("worktree_path must be an absolute path")
     elif name in _CHOICES:
         one_of(name, value, _CHOICES[name])
     elif name == "updated_input":
@@ -222,14 +217,18 @@ def _checked(name: str, value: Any) -> Any:
         return plain(name, value)
     elif name == "permission":
         if not isinstance(value, (Allow, Deny)):
-            raise ValueError(f"permission must be an Allow or a Deny, not a {type(value).__name__}")
+            raise bad_value(f"permission must be an Allow or a Deny, not a {type(value).__name__}")
     elif name == "watch_paths":
         if not is_list(value) or not all(isinstance(path, str) and path.startswith("/") for path in value):
-            raise ValueError("watch_paths must be a list of absolute paths")
+            raise bad_value("watch_paths must be a list of absolute paths")
         return list(value)
     elif not is_number(value) or value <= 0:
-        raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
+        raise _unfit(name, "a number of seconds above 0", value)
     return value
+
+
+def _unfit(name: str, must: str, value: Any) -> ValueError:
+    return bad_value(f"{name} must be {must}, not {value!r}", f"{name} must be {must}")
 
 
 def _out(name: str, value: Any) -> Any:
@@ -238,12 +237,13 @@ def _out(name: str, value: Any) -> Any:
     return decision(value) if name == "permission" else value
 
 
-def _unknown(what: str, name: Any) -> str:
+def _unknown(what: str, name: Any) -> TypeError:
     import difflib  # only for a mistake
 
     known = {**_SPECIFIC_WIRE, **_TOP_WIRE}
     near = known.get(name) or next(iter(difflib.get_close_matches(str(name), _NAMES, 1)), "")
-    return f"{what} has no field {name!r}" + (f"; did you mean {near}?" if near else "")
+    instead = f"; did you mean {near}?" if near else ""
+    return bad_type(f"{what} has no field {name!r}{instead}", f"{what} has no field {plain_name(name)}{instead}")
 
 
 # --- what a hook returned
@@ -259,7 +259,7 @@ def hook_reply(answer: Any, event: str) -> Json:
     if isinstance(answer, HookReply):
         return answer.to_wire(event)
     if not isinstance(answer, Mapping):
-        raise TypeError(
+        raise bad_type(
             f"a {event} hook must return a HookReply, a dict or None, not a {type(answer).__name__}"
             + ("; async functions are not called as such" if hasattr(answer, "__await__") else "")
         )
@@ -273,27 +273,28 @@ def from_wire(output: Mapping[str, Any], event: str) -> HookReply:
         if key == "hookSpecificOutput":
             _merge(given, _specific(value, event))
         elif key in _SPECIFIC_WIRE and key not in _NAMES and key not in _TOP_WIRE:
-            raise TypeError(f"{key} belongs into hookSpecificOutput: the CLI ignores it outside")
+            raise bad_type(f"{key} belongs into hookSpecificOutput: the CLI ignores it outside")
         else:
             name = str(_TOP_WIRE.get(key, key))
             if name not in _NAMES:
-                raise TypeError(_unknown("a hook's output", key))
+                raise _unknown("a hook's output", key)
             _merge(given, {name: value / 1000 if key == "asyncTimeout" and is_number(value) else value})
     return HookReply(**given)
 
 
 def _specific(value: Any, event: str) -> Json:
     if not isinstance(value, Mapping):
-        raise ValueError(f"hookSpecificOutput must be a dict, not a {type(value).__name__}")
+        raise bad_value(f"hookSpecificOutput must be a dict, not a {type(value).__name__}")
     given: Json = {}
     for key, item in value.items():
         if key == "hookEventName":
             if item != event:
-                raise ValueError(f"hookEventName is {item!r} in the answer to {event}; leave it out, it is filled in")
+                remedy = f"in the answer to {event}; leave it out, it is filled in"
+                raise bad_value(f"hookEventName is {item!r} {remedy}", f"hookEventName is another one {remedy}")
             continue
         name = str(_SPECIFIC_WIRE.get(key, key))
         if name not in SPECIFIC:
-            raise TypeError(_unknown("hookSpecificOutput", key))
+            raise _unknown("hookSpecificOutput", key)
         _merge(given, {name: _decided(item) if name == "permission" else item})
     return given
 
@@ -301,7 +302,7 @@ def _specific(value: Any, event: str) -> Json:
 def _merge(given: Json, more: Json) -> None:
     for name, value in more.items():
         if name in given:
-            raise TypeError(f"a hook's output says {name} twice")
+            raise bad_type(f"a hook's output says {name} twice")
         given[name] = value
 
 
@@ -318,7 +319,8 @@ def _decided(wire: Any) -> Any:
     else:
         made = Deny(rest.pop("message", ""), rest.pop("interrupt", False))
     if rest:
-        raise TypeError(f"a decision to {behavior} has no field {next(iter(rest))!r}")
+        name, wrong = next(iter(rest)), f"a decision to {behavior} has no field"
+        raise bad_type(f"{wrong} {name!r}", f"{wrong} {plain_name(name)}")
     return made
 
 

@@ -6,13 +6,24 @@ first message: it costs as much as the rest of this package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     import logging
 
+Fault = TypeVar("Fault", bound=BaseException)
+
 _PACKAGE = __name__.rpartition(".")[0] + "."
+_WORDS = "words_for_the_log"
+# Python's own words of a call that does not fit. They name what stands in code; a name that a caller gave
+# may come from `**tool_input`, so it must look like one.
+_MISCALLED: Final = re.compile(
+    r"(?:Allow|Deny|HookReply|PermissionUpdate|PermissionRule|PermissionRequest|ToolResult)\.\w+\(\) (?:"
+    r"missing \d+ required [a-z -]+: [\w', ]+|takes [a-z0-9 ()-]+ given|got multiple values for argument '\w+'|"
+    r"got an unexpected keyword argument '[A-Za-z_]{1,30}'(?:\. Did you mean '\w+'\?)?)"
+)
 
 
 def warning(message: str, *values: object) -> None:
@@ -33,23 +44,49 @@ def _say(level: str, message: str, *values: object) -> None:
         return
 
 
+def bad_value(message: str, words: str = "") -> ValueError:
+    """A ValueError for the author of a callback, and what the log may have of it: `words`, or all.
+
+    The log is where its author finds it. There it names fields, types and what could be; of the wrong
+    value nothing, it may be what the model said.
+    """
+    return _logged(ValueError(message), words)
+
+
+def bad_type(message: str, words: str = "") -> TypeError:
+    """The same as a TypeError."""
+    return _logged(TypeError(message), words)
+
+
+def _logged(error: Fault, words: str) -> Fault:
+    setattr(error, _WORDS, words or str(error))
+    return error
+
+
+def plain_name(name: object) -> str:
+    """A name that somebody made up, for such words: quoted if it looks like one of ours, else "of that name"."""
+    return repr(name) if isinstance(name, str) and re.fullmatch("[A-Za-z_]{1,30}", name) else "of that name"
+
+
 def place_of(error: BaseException, called: object = None) -> str:
     """Type and place, for the log. The message may hold what the model sent, which is not for a log.
 
     The place is the innermost that is not of this package. Where there is none, the fault is in how
-    `called` was called or in what it returned: then its own place, and the words where they name types
-    and fields and quote no value: those of a TypeError, ours or Python's, and of what says so itself.
+    `called` was called or in what it returned: then its own place. The words where they are ours (`bad_value`),
+    where they are Python's about a call of ours, and without a place of the user's those of a TypeError.
     """
     trace, place, code = error.__traceback__, "", getattr(called, "__code__", None)
     while trace is not None:
         if not trace.tb_frame.f_globals.get("__name__", "").startswith(_PACKAGE):
             place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
+    words = vars(error).get(_WORDS, "")
+    if not words and type(error) is TypeError and (_MISCALLED.fullmatch(str(error)) if place else called is not None):
+        words = str(error)
+    if not place and code is not None:
+        place = f" at {code.co_filename}:{code.co_firstlineno}"
     name = type(error).__name__
-    if place or called is None:
-        return name + place
-    words = f"{name}: {error}" if type(error) is TypeError or hasattr(error, "quotes_nothing") else name
-    return words if code is None else f"{words}, at {code.co_filename}:{code.co_firstlineno}"
+    return f"{name}: {words}{place and ','}{place}" if words else name + place
 
 
 def each(*steps: Callable[[], object]) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ._checks import copied, is_list, is_path
+from ._log import bad_value
 
 Json = dict[str, Any]
 
@@ -31,38 +32,50 @@ def plain(where: str, value: Any) -> Any:
         return value
     if isinstance(value, (str, int, float)):
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{where} is {value!r}, which JSON does not have")
+            raise _no_json(where, repr(value))
         return copied(value)
     if isinstance(value, Mapping):
         return {_key(where, key): plain(f"{where}[{key!r}]", item) for key, item in value.items()}
     if is_list(value):
         return [plain(f"{where}[{index}]", item) for index, item in enumerate(value)]
-    raise ValueError(f"{where} is a {type(value).__name__}, which JSON does not have")
+    raise _no_json(where, f"a {type(value).__name__}")
+
+
+def _no_json(where: str, what: str) -> ValueError:
+    """For the log without the keys that lead there."""
+    return bad_value(f"{where} is {what}, which JSON does not have", f"{_field(where)} holds {what}, which is no JSON")
+
+
+def _field(where: str) -> str:
+    return where.partition("[")[0]
 
 
 def _key(where: str, key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"{where} has the key {key!r}; keys must be texts")
+        must = "must be texts"
+        raise bad_value(f"{where} has the key {key!r}; keys {must}", f"the keys in {_field(where)} {must}")
     return key
 
 
 def object_(where: str, value: Any) -> Json:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{where} must be a dict, not a {type(value).__name__}")
+        raise bad_value(f"{where} must be a dict, not a {type(value).__name__}")
     made: Json = plain(where, value)
     return made
 
 
-def said(where: str, value: Any) -> str:
-    """A text that is not blank."""
+def said(where: str, value: Any, logged: str = "") -> str:
+    """A text that is not blank. `logged`: what it is in the log, if `where` quotes something."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where} must be a text that says something, not {value!r}")
+        must = "must be a text that says something"
+        raise bad_value(f"{where} {must}, not {value!r}", f"{logged or where} {must}")
     return value
 
 
 def one_of(where: str, value: Any, names: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in names:
-        raise ValueError(f"{where} must be one of {', '.join(names)}, not {value!r}")
+        must = f"{where} must be one of {', '.join(names)}"
+        raise bad_value(f"{must}, not {value!r}", must)
 
 
 # --- permission updates
@@ -88,7 +101,8 @@ class PermissionRule:
         """`"Bash(git *)"` as a rule."""
         tool, opened, rest = said("a rule", text).partition("(")
         if not tool.strip() or ")" in tool or (opened and not rest.endswith(")")):
-            raise ValueError(f"not a rule, its parentheses do not match: {text[:60]!r}")
+            wrong = "not a rule, its parentheses do not match"
+            raise bad_value(f"{wrong}: {text[:60]!r}", wrong)
         return cls(tool, rest[:-1] if opened else None)
 
 
@@ -127,7 +141,8 @@ class PermissionUpdate:
     def __post_init__(self) -> None:
         if not self.is_known:
             if self.destination != self.extra.get("destination"):
-                raise ValueError(f"an update of the unknown kind {self.type!r} can only be sent as it came")
+                wrong = "can only be sent as it came"
+                raise bad_value(f"an update of the unknown kind {self.type!r} {wrong}", f"an unknown update {wrong}")
             return
         one_of("type of a permission update", self.type, tuple(KINDS))
         one_of("destination of a permission update", self.destination, DESTINATIONS)
@@ -135,12 +150,12 @@ class PermissionUpdate:
         for name in ("rules", "behavior", "mode", "directories"):
             value = getattr(self, name)
             if not value and name in needed:
-                raise ValueError(f"a permission update {self.type} needs {name}")
+                raise bad_value(f"a permission update {self.type} needs {name}")
             if value and name not in needed:
-                raise ValueError(f"a permission update {self.type} has no {name}")
+                raise bad_value(f"a permission update {self.type} has no {name}")
         for name in ("rules", "directories"):
             if not is_list(getattr(self, name)):
-                raise ValueError(f"{name} of a permission update must be a list")
+                raise bad_value(f"{name} of a permission update must be a list")
             object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check_items()
 
@@ -150,7 +165,7 @@ class PermissionUpdate:
         if self.mode:
             one_of("mode of a permission update", self.mode, MODES)
         if not all(isinstance(rule, PermissionRule) for rule in self.rules):
-            raise ValueError("rules of a permission update must be PermissionRules; add_rules takes texts too")
+            raise bad_value("rules of a permission update must be PermissionRules; add_rules takes texts too")
         for directory in self.directories:
             said("a directory of a permission update", directory)
 
@@ -221,7 +236,7 @@ class PermissionUpdate:
         rest = dict(wire)
         rules = rest.pop("rules", ())
         if not is_list(rules) or any(set(rule) - {"toolName", "ruleContent"} for rule in rules):
-            raise ValueError("rules of a permission update have an unknown shape")
+            raise bad_value("rules of a permission update have an unknown shape")
         return cls(
             rest.pop("type"),
             tuple(PermissionRule(rule["toolName"], rule.get("ruleContent")) for rule in rules),
@@ -273,7 +288,7 @@ def suggestions(wire: Any) -> tuple[PermissionUpdate, ...]:
 def updates(given: Any) -> tuple[PermissionUpdate, ...]:
     """A user's list of updates. ValueError for all that the CLI would drop."""
     if not is_list(given):
-        raise ValueError("updated_permissions must be a list of PermissionUpdates")
+        raise bad_value("updated_permissions must be a list of PermissionUpdates")
     return tuple(_update(item) for item in given)
 
 
@@ -281,8 +296,9 @@ def _update(item: Any) -> PermissionUpdate:
     if isinstance(item, PermissionUpdate):
         return item
     if not isinstance(item, Mapping):
-        raise ValueError(f"updated_permissions takes PermissionUpdates, not a {type(item).__name__}")
+        raise bad_value(f"updated_permissions takes PermissionUpdates, not a {type(item).__name__}")
     made = PermissionUpdate.from_wire(item)
     if not made.is_known:
-        raise ValueError(f"not a permission update that the CLI takes: {dict(item)!r}"[:300])
+        wrong = "not a permission update that the CLI takes"
+        raise bad_value(f"{wrong}: {dict(item)!r}"[:300], wrong)
     return made

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ._checks import is_list
+from ._log import bad_type, bad_value
 from ._permission_updates import Json, PermissionUpdate, object_, said, suggestions, updates
 
 # What a bool from a callback says, where it says no.
@@ -76,9 +77,10 @@ class Deny:
 
     def __post_init__(self) -> None:
         if not isinstance(self.message, str) or not self.message.strip():
-            raise ValueError("Deny needs a message: it is what the model reads, and the CLI takes no denial without")
+            raise bad_value("Deny needs a message: it is what the model reads, and the CLI takes no denial without")
         if not isinstance(self.interrupt, bool):
-            raise ValueError(f"interrupt must be True or False, not {self.interrupt!r}")
+            must = "interrupt must be True or False"
+            raise bad_value(f"{must}, not {self.interrupt!r}", must)
 
 
 # --- requests
@@ -164,10 +166,14 @@ class PermissionRequest:
         where the question has `multi_select`. Raises ValueError if a question is missing or unknown.
         """
         if not self.is_question:
-            raise ValueError(f"{self.tool_name} asks no question; answer it with Allow or Deny")
+            wrong = "asks no question; answer it with Allow or Deny"
+            raise bad_value(f"{self.tool_name} {wrong}", f"the tool {wrong}")
         questions = {question.question: question for question in self.questions}
         if set(answers) != set(questions):
-            raise ValueError(f"the questions are {sorted(questions)}, the answers are for {sorted(answers)}")
+            raise bad_value(
+                f"the questions are {sorted(questions)}, the answers are for {sorted(answers)}",
+                "the answers are not for the questions that were asked: one is needed for each text in `questions`",
+            )
         given = {text: _labels(questions[text], answer) for text, answer in answers.items()}
         return Allow({**self.input, "answers": given})
 
@@ -202,12 +208,14 @@ def _question(item: Mapping[str, Any]) -> Question:
 
 def _labels(question: Question, answer: Any) -> str:
     if isinstance(answer, str):
-        return said(f"the answer to {question.question!r}", answer)
+        return said(f"the answer to {question.question!r}", answer, "an answer")
     if not is_list(answer) or not answer:
-        raise ValueError(f"the answer to {question.question!r} must be a text, or a list of texts")
+        must = "must be a text, or a list of texts"
+        raise bad_value(f"the answer to {question.question!r} {must}", f"an answer {must}")
     if len(answer) > 1 and not question.multi_select:
-        raise ValueError(f"{question.question!r} takes one answer, not {len(answer)}")
-    return ", ".join(said(f"an answer to {question.question!r}", label) for label in answer)
+        must = f"takes one answer, not {len(answer)}"
+        raise bad_value(f"{question.question!r} {must}", f"the question {must}")
+    return ", ".join(said(f"an answer to {question.question!r}", label, "an answer") for label in answer)
 
 
 def _text(value: Any) -> str:
@@ -231,7 +239,7 @@ def permission_request(wire: Mapping[str, Any], cancelled: Flag | None = None) -
     """The CLI's `can_use_tool` as a request. Raises ValueError if tool or input cannot be seen: deny then."""
     name, given = wire.get("tool_name"), wire.get("input")
     if not isinstance(name, str) or not name or not isinstance(given, dict):
-        raise ValueError("a permission request without a tool's name and input")
+        raise bad_value("a permission request without a tool's name and input")
     suggested, server = wire.get("permission_suggestions"), wire.get("mcp_server")
     return PermissionRequest(
         name,
@@ -255,7 +263,7 @@ def permission_reply(answer: Any, request: PermissionRequest) -> Json:
     elif answer is False:
         answer = Deny(NO)
     if not isinstance(answer, (Allow, Deny)):
-        raise TypeError(f"can_use_tool must return Allow, Deny, True or False, not {_mistake(answer)}")
+        raise bad_type(f"can_use_tool must return Allow, Deny, True or False, not {_mistake(answer)}")
     wire = decision(answer)
     if isinstance(answer, Allow):
         # What the callback saw is what runs, also for a CLI that wants the input said again.

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 from ._checks import repaired
+from ._log import bad_type, bad_value
 
 MAX_CHARS: Final = 500_000  # the CLI passes no more than this to the model, whatever is asked for
 DEFAULT_MAX_CHARS: Final = 200_000
@@ -61,11 +62,11 @@ class ToolResult:
         content: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         if text is not None and not isinstance(text, str):
-            raise TypeError(f"the text of a ToolResult must be a str, not a {type(text).__name__}")
+            raise bad_type(f"the text of a ToolResult must be a str, not a {type(text).__name__}")
         first = [{"type": "text", "text": text}] if text is not None else []
         for block in content:
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-                raise TypeError("content must be a list of MCP content blocks, dicts with a 'type'")
+                raise bad_type("content must be a list of MCP content blocks, dicts with a 'type'")
         self.content: tuple[Mapping[str, Any], ...] = (*first, *content)
         self.structured = structured
         self.is_error = is_error
@@ -76,7 +77,8 @@ class ToolResult:
         encoded = _base64(data)
         mime = mime or _mime_of(bytes(data[:12]))
         if mime is None or not mime.startswith("image/"):
-            raise ValueError(f"not an image type that is known: {mime!r}; give mime='image/...'")
+            wrong, remedy = "not an image type that is known", "give mime='image/...'"
+            raise bad_value(f"{wrong}: {mime!r}; {remedy}", f"{wrong}; {remedy}")
         return cls(content=[{"type": "image", "data": encoded, "mimeType": mime}])
 
     @classmethod
@@ -122,20 +124,20 @@ class ToolResult:
 def resource_contents(uri: str, text: str | None, data: bytes | None, mime: str | None) -> Block:
     """The contents of a resource, as MCP has them in results and in `resources/read`."""
     if (text is None) == (data is None):
-        raise ValueError("a resource has either a text or data")
+        raise bad_value("a resource has either a text or data")
     contents: Block = {"uri": uri}
     if mime is not None:
         contents["mimeType"] = mime
     if text is None:
         return {**contents, "blob": _base64(data)}
     if not isinstance(text, str):
-        raise TypeError(f"the text of a resource must be a str, not a {type(text).__name__}")
+        raise bad_type(f"the text of a resource must be a str, not a {type(text).__name__}")
     return {**contents, "text": text}
 
 
 def _base64(data: Any) -> str:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"the data must be bytes, not a {type(data).__name__} (of a file: Path(...).read_bytes())")
+        raise bad_type(f"the data must be bytes, not a {type(data).__name__} (of a file: Path(...).read_bytes())")
     import binascii  # rarely needed
 
     return binascii.b2a_base64(data, newline=False).decode()

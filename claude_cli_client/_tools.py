@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from ._checks import copied, repaired, whole
+from ._log import bad_type
 from ._objects import to_json
 from ._schema_check import problems
 from ._shapes import Schema
@@ -76,7 +77,7 @@ class ToolContext:
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far it is, from 0 to 1. Cheap, and nothing happens where nobody listens or the call is over."""
         if not isinstance(fraction, (int, float)) or fraction != fraction:
-            raise TypeError("progress takes a number from 0 to 1, and a message")
+            raise bad_type("progress takes a number from 0 to 1, and a message")
         news = (round(float(min(max(fraction, 0), 1)), 3), str(message))
         send, token = self._send, self._token
         if send is None or token is None or news == self._last:

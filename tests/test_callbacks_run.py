@@ -7,6 +7,7 @@ import contextvars
 import json
 import os
 import queue
+import re
 import threading
 
 import pytest
@@ -18,8 +19,10 @@ from claude_cli_client import (
     ConcurrencyError,
     Deny,
     HookReply,
+    PermissionUpdate,
     ProcessError,
     ToolContext,
+    ToolResult,
     ToolServer,
     TurnCancelled,
     TurnTimeout,
@@ -594,7 +597,81 @@ def test_the_log_says_what_is_wrong_with_an_answer(play, caplog):
     fake = play(init(), call_hook("hook_1", "Stop"), result("done"))
     Client(cli_path=fake.path).ask("q", hooks={"Stop": lambda call: HookReply.deny("no")})
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert "DoesNotFit: Stop has no permission_decision" in warning
+    assert "ValueError: Stop has no permission_decision" in warning
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda _: Deny(), "ValueError: Deny needs a message: it is what the model reads"),
+        (lambda _: Deny(""), "ValueError: Deny needs a message"),
+        (lambda _: Deny("no", interrupt="secret"), "ValueError: interrupt must be True or False, at "),
+        (lambda _: Deny(mesage="no"), "got an unexpected keyword argument 'mesage'"),
+        (lambda _: Deny("secret", True, 1), "positional arguments but 4 were given"),
+        (lambda _: Allow(True), "ValueError: updated_input must be a dict, not a bool, at "),
+        (lambda _: Allow({"secret": {1: 2}}), "ValueError: the keys in updated_input must be texts, at "),
+        (lambda _: Allow({"secret": {1}}), "ValueError: updated_input holds a set, which is no JSON, at "),
+        (lambda _: Allow(input={}), "got an unexpected keyword argument 'input'"),
+        (lambda _: PermissionUpdate.set_mode("secret"), "mode of a permission update must be one of default, acceptE"),
+        (lambda _: PermissionUpdate.add_rules("Bash(secret"), "not a rule, its parentheses do not match, at "),
+        (lambda _: HookReply(permission_decision="secret"), "permission_decision must be one of allow, deny, ask, def"),
+        (lambda _: HookReply.deny(), "missing 1 required positional argument: 'reason'"),
+        (lambda _: HookReply.deny(" "), "ValueError: the reason of a denial must be a text that says something, at "),
+        (lambda _: HookReply(permision="x"), "HookReply has no field 'permision'; did you mean permission?"),
+        (lambda _: {"decision": "secret"}, "decision must be one of block, approve, at "),
+        (lambda _: {"no secret 1": True}, "TypeError: a hook's output has no field of that name, at "),
+        (lambda _: {"continue": "secret"}, "ValueError: continue_ must be True or False, at "),
+    ],
+)
+def test_the_log_has_the_words_of_a_mistake(play, caplog, mistake, words):
+    """Also of one that ended the callback: it is our sentence, of names and types. What was wrong is left out."""
+    fake = play(init(), call_hook("hook_1", "Stop"), result("done"))
+    Client(cli_path=fake.path).ask("q", hooks={"Stop": mistake})
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert words in warning
+    assert "secret" not in warning
+    assert warning.endswith(f", at {__file__}:{mistake.__code__.co_firstlineno}")
+
+
+def _says_it_himself(_):
+    raise TypeError("Allow.__init__() got an unexpected keyword argument 'the secret'")
+
+
+def _wraps_ours(_):
+    try:
+        Deny("")
+    except ValueError as error:
+        raise ValueError(f"secret: {error}") from error
+
+
+def _calls_his_own(_):
+    (lambda: None)(secret=1)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [_says_it_himself, _wraps_ours, _calls_his_own, lambda _: Allow(**{"a secret": 1})],
+)
+def test_the_log_has_no_words_of_others(play, caplog, mistake):
+    """Of an error that is not ours it has type and place; nor a name that looks like none of a field."""
+    fake = play(init(), ask_permission("Bash"), result("done"))
+    Client(cli_path=fake.path).ask("q", can_use_tool=mistake)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert re.search(r": (Type|Value)Error at \S+:\d+$", warning)
+
+
+def test_the_log_has_the_words_of_a_mistake_in_a_tool(play, caplog):
+    """The model reads them, and so does the author."""
+
+    @tool
+    def chart():
+        """Draw."""
+        return ToolResult(5)
+
+    fake = play(init(), call_tool("shop", "chart"), result("done"))
+    Client(cli_path=fake.path).ask("q", mcp_servers={"shop": ToolServer([chart])})
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "TypeError: the text of a ToolResult must be a str, not a int, at " in warning
 
 
 @pytest.mark.parametrize("given", [{"continue": "secret"}, {"decision": "secret"}, {"hookSpecificOutput": ["secret"]}])
