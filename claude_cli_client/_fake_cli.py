@@ -82,6 +82,7 @@ class Player:
         self._unread = b""
         self.is_text = False  # the prompt came as text
         self.hooks: Any = None  # as the client declared them
+        self.answer: dict[str, Any] = {}  # of the client, the last one
         self._children = 0
         self._dealt = False  # the script of its own start
         self._number = self._claim("calls")
@@ -256,6 +257,9 @@ class Player:
 
     def op_check_hook(self, callback_id: str) -> None:
         self._module("_fake_turns").check_hook(self, callback_id)
+
+    def op_check_tool(self, server: str, tool: str) -> None:
+        self._module("_fake_turns").check_tool(self, server, tool)
 
     def op_initialize(self, response: dict[str, Any]) -> None:
         self._module("_fake_turns").initialize(self, response)

@@ -73,14 +73,18 @@ def ask_permission(tool: str, input: Mapping[str, Any] | None = None, **more: An
 
 def call_tool(server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, number: int = 2,
               **more: Any) -> tuple[Step, ...]:  # fmt: skip
-    """A call of an in-process tool, as the CLI sends it; `number` is the id of its JSON-RPC message."""
+    """A call of an in-process tool, as the CLI sends it; `number` is the id of its JSON-RPC message.
+
+    The script fails if the client has no such server or tool; of a call with `answered=False` it is not seen.
+    """
     params = {
         "name": tool,
         "arguments": dict(arguments or {}),
         "_meta": {"claudecode/toolUseId": "toolu_1", "progressToken": number},
     }
     message = {"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": number}
-    return ask("mcp_message", server_name=server, message=message, **more)
+    steps = ask("mcp_message", server_name=server, message=message, **more)
+    return (*steps, Step("check_tool", (server, tool))) if more.get("answered", True) else steps
 
 
 def call_hook(

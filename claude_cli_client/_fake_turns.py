@@ -112,8 +112,19 @@ def check_hook(player: Player, callback_id: str) -> None:
         player.fail(f"the client declared {shown}, not {callback_id}")
 
 
+def check_tool(player: Player, server: str, tool: str) -> None:
+    """Ends the script if the call found no tool. One that failed has a result, which says so."""
+    body = player.answer.get("response")
+    reply = body.get("mcp_response") if isinstance(body, dict) else None
+    if isinstance(reply, dict) and "error" in reply:
+        why = reply["error"].get("message", "")
+        player.fail(f"the client could not call {tool!r} of the server {server!r}: {why}")
+
+
 def _note(player: Player, message: dict[str, Any]) -> None:
-    """What later steps refer to: the request that `reply` answers, the hooks, the prompt of a result."""
+    """What later steps refer to: the request that `reply` answers, an answer, the hooks, the prompt of a result."""
+    if message.get("type") == "control_response":
+        player.answer = message.get("response") or {}
     if _is_initialize(message):
         player.hooks = message["request"].get("hooks") or {}
     if "request_id" in message:

@@ -756,7 +756,8 @@ def test_the_handshake_is_answered(play):
 
 def test_a_server_that_does_not_exist(play):
     """An error in its own protocol."""
-    fake = play(began(), call_tool("other", "add", number=3), ended(), read_stdin())
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "add", "arguments": {}}}
+    fake = play(began(), ask("mcp_message", server_name="other", message=call), ended(), read_stdin())
     Client(cli_path=fake.path).ask("q", mcp_servers={"calc": CALC})
     assert answers(fake)[0]["mcp_response"]["error"]["code"] == -32601
 

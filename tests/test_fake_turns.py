@@ -143,9 +143,7 @@ def test_hooks_and_tools_in_the_middle_of_a_script(play):
     """They are called as in any turn, `initialize` answered."""
     seen = []
     fake = play(init(), call_hook("hook_1", "PreToolUse"), call_tool("calc", "add", {"a": 1, "b": 2}), result("3"))
-    client = Client(
-        cli_path=fake.path, hooks={"PreToolUse": lambda call: seen.append(call.event)}, **WAYS["tools"]
-    )
+    client = Client(cli_path=fake.path, hooks={"PreToolUse": lambda call: seen.append(call.event)}, **WAYS["tools"])
     assert client.ask("Add").result == "3"
     assert seen == ["PreToolUse"]
     assert fake.calls[0].answers[1]["mcp_response"]["result"]["content"][0]["text"] == "3"
@@ -159,6 +157,27 @@ def test_a_hook_that_was_not_declared(play):
         client.ask("Read", hooks=hooks)
     with pytest.raises(ProcessError, match="declared no hook, not hook_0"):
         client.ask("Read", can_use_tool=lambda request: True)
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "words"),
+    [
+        ("calk", "add", "could not call 'add' of the server 'calk': there is no server 'calk'"),
+        ("calc", "ad", "could not call 'ad' of the server 'calc': unknown tool: ad; there are: add"),
+    ],
+)
+def test_a_tool_that_the_client_does_not_have(play, server, name, words):
+    """The script fails, and does not go on as if the call had been made."""
+    client = Client(cli_path=play(init(), call_tool(server, name), result("3")).path, **WAYS["tools"])
+    with pytest.raises(ProcessError, match=words):
+        client.ask("Add")
+
+
+def test_a_tool_that_refuses_its_arguments(play):
+    """That is a result, which the model would read: the script goes on."""
+    fake = play(init(), call_tool("calc", "add", {"a": "x"}), result("3"))
+    assert Client(cli_path=fake.path, **WAYS["tools"]).ask("Add").result == "3"
+    assert fake.calls[0].answers[0]["mcp_response"]["result"]["isError"] is True
 
 
 @pytest.mark.parametrize("step", [ask_permission("Bash"), call_tool("calc", "add"), call_hook("hook_1", "Stop")])
