@@ -386,7 +386,9 @@ def _nearest(name: str) -> str:
     import difflib
 
     snake = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)
-    near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(snake.replace("-", "_"), [*OPTIONS, *ALIASES, *_ELSEWHERE], n=1, cutoff=0.7)
+    if near and near[0] in _ELSEWHERE:
+        return f"{near[0]}, of {_ELSEWHERE[near[0]]}"
     known = ALIASES.get(near[0], near[0]) if near else ""
     if known == _CLIENTS_OWN:
         return f"{near[0]}, {known}"

@@ -461,6 +461,8 @@ def test_what_fits_no_argument_is_refused(given):
         ("sytem_prompt", "system_prompt"),
         ("allow", r"it belongs to unattended\(\.\.\.\)"),
         ("restart_stale", r"it belongs to client\.conversation\(\.\.\.\)"),
+        ("restart_stal", r"did you mean restart_stale, of client\.conversation\(\.\.\.\)\?"),
+        ("approve_plan", r"did you mean approve_plans, of unattended\(\.\.\.\)\?"),
         ("return_exceptions", r"it belongs to client\.map\(\.\.\.\)"),
     ],
 )
