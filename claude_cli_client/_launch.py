@@ -229,7 +229,8 @@ def _warn_of_surprises(options: Mapping[str, Any]) -> None:
     global _warned
     shadowed_by = shadow(options)
     if shadowed_by:
-        _warn(f"the permission callback will not be asked: {shadowed_by} decides before it", UserWarning)
+        asked = "the rules of unattended" if options.get("unattended") else "the permission callback"
+        _warn(f"{asked} will not be asked: {shadowed_by} decides first", UserWarning)
     if useless := misnamed(options) or misplaced(options, _cwd(options.get("cwd"))):
         _warn(useless, UserWarning)
     if not _warned and is_nested(os.environ):

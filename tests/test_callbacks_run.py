@@ -1171,6 +1171,13 @@ def test_a_callback_that_is_shadowed(play, what, way):
     assert [warning.filename for warning in caught] == [__file__]
 
 
+def test_rules_that_are_shadowed(play):
+    """The warning speaks of what the caller gave, not of the callback that is made of it."""
+    fake = play(init(), result("done"))
+    with pytest.warns(UserWarning, match="^the rules of unattended will not be asked: permission_mode='dontAsk'"):
+        Client(cli_path=fake.path).ask("q", unattended=True, permission_mode="dontAsk")
+
+
 @pytest.mark.parametrize("given", [{"allowed_tools": ["Bash(ls *)", "Read"]}, {"permission_mode": "acceptEdits"}])
 def test_a_callback_that_is_not_shadowed(play, given):
     """No warning (it would be an error here) where the CLI asks for the rest."""
