@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeGuard, get_args
 
+from ._log import bad_value
 from .options import SettingSource, ThinkingMode
 
 Check = Callable[[str, Any], None]
@@ -357,7 +358,7 @@ def _rule(name: str, value: Any) -> None:
     tool, opened, rest = value.partition("(")
     if ")" in tool or not tool or (opened and not rest.endswith(")")):
         raise ValueError(f"{name} is no tool rule, its parentheses do not match: {value[:60]!r}")
-    _tool_case(name, tool)
+    tool_case(name, tool)
 
 
 def tools(name: str, value: Any) -> None:
@@ -377,19 +378,20 @@ def _tool(name: str, value: Any) -> None:
     _plain_word(name, value)
     if value.startswith("mcp__"):
         raise ValueError(f"{name} takes built-in tools only; MCP tools come with their server in mcp_servers")
-    _tool_case(name, value)
+    tool_case(name, value)
 
 
 def tool_name(name: str, value: Any) -> None:
     """A tool as a definition of an agent names it, with or without parentheses."""
     word(name, value)
-    _tool_case(name, value.partition("(")[0])
+    tool_case(name, value.partition("(")[0])
 
 
-def _tool_case(name: str, tool: str) -> None:
+def tool_case(name: str, tool: str) -> None:
+    """Of a rule, too. Callbacks make some."""
     known = {known.lower(): known for known in TOOLS}.get(tool.lower(), tool)
     if known != tool:
-        raise ValueError(f"{name}: the tool is called {known!r}; the CLI ignores {tool!r}")
+        raise bad_value(f"{name}: the tool is called {known!r}; the CLI ignores {tool!r}")
 
 
 def permission_tool(name: str, value: Any) -> None:

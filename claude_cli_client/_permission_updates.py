@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ._checks import copied, is_list, is_path
+from ._checks import copied, is_list, is_path, tool_case
 from ._log import bad_value
 
 Json = dict[str, Any]
@@ -166,6 +166,8 @@ class PermissionUpdate:
             one_of("mode of a permission update", self.mode, MODES)
         if not all(isinstance(rule, PermissionRule) for rule in self.rules):
             raise bad_value("rules of a permission update must be PermissionRules; add_rules takes texts too")
+        for rule in self.rules if self.type != "removeRules" else ():  # such a one may be there, and be in the way
+            tool_case("a rule of a permission update", rule.tool_name)
         for directory in self.directories:
             said("a directory of a permission update", directory)
 

@@ -205,6 +205,9 @@ def test_unknown_suggestion_has_no_other_destination():
         PermissionUpdate.from_wire({"type": "grantMoon", "destination": "userSettings"}).to("session")
 
 
+SUGGESTED = {"type": "addRules", "rules": [{"toolName": "Bash"}], "behavior": "allow", "destination": "session"}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -213,6 +216,9 @@ def test_unknown_suggestion_has_no_other_destination():
         lambda: PermissionUpdate.add_rules("Bash", behavior="maybe"),
         lambda: PermissionUpdate.add_rules("Bash", destination="moon"),
         lambda: PermissionUpdate.add_rules("Bash(git"),
+        lambda: PermissionUpdate.add_rules("bash(git *)"),
+        lambda: PermissionUpdate.replace_rules(PermissionRule("READ"), behavior="deny"),
+        lambda: Allow(updated_permissions=[{**SUGGESTED, "rules": [{"toolName": "bash"}]}]),
         lambda: PermissionUpdate.add_rules(""),
         lambda: PermissionUpdate.set_mode("yolo"),
         lambda: PermissionUpdate.set_mode(""),
@@ -229,6 +235,14 @@ def test_wrong_update_is_refused(make):
     """Whatever the CLI would drop is a ValueError at construction."""
     with pytest.raises(ValueError):
         make()
+
+
+def test_the_case_of_a_tool_in_an_update():
+    """The words of `allowed_tools`; what was written wrong before can be taken away again."""
+    assert Allow(updated_permissions=[SUGGESTED]).updated_permissions == (PermissionUpdate.add_rules("Bash"),)
+    with pytest.raises(ValueError, match="the tool is called 'Bash'; the CLI ignores 'bash'"):
+        PermissionUpdate.add_rules("bash(git *)")
+    assert PermissionUpdate.remove_rules("bash").rules == (PermissionRule("bash"),)
 
 
 def test_rule_as_text():
