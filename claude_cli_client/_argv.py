@@ -383,11 +383,12 @@ def _settled(options: Mapping[str, Any]) -> dict[str, Any]:
         # the project, would decide.
         settled.setdefault("permission_mode", ACCEPT_EDITS if settled.get("can_use_tool") is None else "default")
     if settled.get("sandbox") is not None:
-        settled["settings"] = _with_sandbox(settled.get("settings"), settled["sandbox"])
+        settled["settings"] = with_sandbox(settled.get("settings"), settled["sandbox"])
     return settled
 
 
-def _with_sandbox(settings: Any, sandbox: Mapping[str, Any]) -> dict[str, Any]:
+def with_sandbox(settings: Any, sandbox: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings (no file) with this sandbox, whose names overrule theirs."""
     if isinstance(settings, str):
         settings = from_json("settings", settings)
     before = (settings or {}).get("sandbox")

@@ -10,8 +10,9 @@ hooks and memory. What it does there does not come back, but for what is linked:
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
 * The CLI takes `Read(/x)` in settings, and a relative path for the sandbox, from the folder of the settings. So
   these are said once more for the original one.
-* No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not. So the model may not read it:
-  settings of our own deny that, also where the user has none.
+* No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not. So the model may not read it.
+  That is said on the command line, see `withheld`. The copied settings would be no place for it: the CLI may be
+  told not to read them, and drops them all where one thing in them has a wrong shape.
 * Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
   and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
@@ -30,7 +31,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ._argv import with_sandbox
+from ._checks import split_rules
 from ._env import CONFIG_DIR
+from ._merge import settings_file
 from ._project_folders import config_folder, repository
 from ._project_key import project_key
 from ._settings_file import read_json
@@ -39,6 +43,7 @@ from .errors import StartError
 CREDENTIALS: Final = ".credentials.json"
 STATE: Final = ".claude.json"
 _SETTINGS: Final = ("settings.json", "cowork_settings.json")
+_COPIED: Final = (CREDENTIALS, STATE, *_SETTINGS)
 _PLUGINS: Final = ("enabledPlugins", "extraKnownMarketplaces")
 _AGENT_MEMORY: Final = "agent-memory"
 # What is not linked. Transcripts and what belongs to one session or process; what is derived from all transcripts,
@@ -70,14 +75,30 @@ def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
         STATE: _read(state_file(env, cwd)),
         **{name: _moved(_without_plugins(_read(os.path.join(source, name))), source) for name in _SETTINGS},
     }
-    there = [name for name, data in copies.items() if data is not None]
-    if there:
-        rules = [f"Read(/{_literal(os.path.join(target, name))})" for name in sorted({*there, *_SETTINGS})]
-        copies.update({name: _denying(copies[name], rules) for name in _SETTINGS})
     for name, data in copies.items():
         if data is not None:
             _write(os.path.join(target, name), data)
     _link_others(source, target)
+
+
+def withheld(options: Mapping[str, Any], config: str) -> dict[str, Any]:
+    """The options of a turn with this copy, which the model may not read.
+
+    The rules name the folder by its last two parts, which no other has: what stands before them may hold
+    characters that are special in a rule or in a list of them, and it may be called by a link's name. The sandbox
+    takes no rules of the command line, only paths of settings (seen with 2.1.332). Where these are a file, it
+    is not told: what is in it may begin at its own folder.
+    """
+    place = "/".join(config.split("/")[-2:])
+    before = options.get("disallowed_tools") or []
+    listed = split_rules(before) if isinstance(before, str) else before
+    changed = {**options, "disallowed_tools": [*listed, *(f"Read(//**/{place}/{name})" for name in _COPIED)]}
+    if not settings_file(options):
+        sandbox = with_sandbox(options.get("settings"), options.get("sandbox") or {})["sandbox"]
+        files = sandbox.get("filesystem", {})
+        denied = [*files.get("denyRead", ()), *(os.path.join(config, name) for name in _COPIED)]
+        changed["sandbox"] = {**sandbox, "filesystem": {**files, "denyRead": denied}}
+    return changed
 
 
 def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
@@ -168,16 +189,6 @@ def _moved(settings: Any, config: str) -> Any:
     if isinstance(sandbox, dict) and isinstance(files, dict):
         settings["sandbox"] = {**sandbox, "filesystem": {name: _at(value, config) for name, value in files.items()}}
     return settings
-
-
-def _denying(data: Any, rules: Sequence[str]) -> dict[str, Any]:
-    """With these rules. Where there is no place for them, the CLI judges the settings as they are."""
-    settings: dict[str, Any] = data if isinstance(data, dict) else {}
-    permissions = settings.get("permissions", {})
-    denied = permissions.get("deny", []) if isinstance(permissions, dict) else None
-    if not isinstance(denied, list):
-        return settings
-    return {**settings, "permissions": {**permissions, "deny": [*denied, *rules]}}
 
 
 # The only tools whose rules are about paths: the CLI takes those of no other one.

@@ -46,9 +46,10 @@ class PrivateFolder:
         return path
 
     def config(self) -> str:
-        """An empty configuration folder; its path. Raises `StartError` where the CLI would use another one."""
+        """A configuration folder, made empty; its path. Raises `StartError` where the CLI would use another one."""
         path = os.path.join(self._folder(), _CONFIG)
-        os.mkdir(path, 0o700)
+        if not os.path.isdir(path):
+            os.mkdir(path, 0o700)
         if not path.isascii() and not os.path.isdir(_composed(path)):
             raise StartError(f"the CLI composes accents in the path of its configuration; set another TMPDIR: {path!r}")
         return path

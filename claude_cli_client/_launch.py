@@ -98,7 +98,12 @@ def _launch(
     restore = None if storing is None else _restore(options, storing, cwd)
 
     def argv(folder: PrivateFolder) -> list[str]:
-        words = [*prefix, cli, *(_argument(part, folder) for part in arguments)]
+        parts = arguments
+        if restore is not None and restore.session_id and not needs_temporary_config(options):
+            from ._config_copy import withheld
+
+            parts = build_argv(withheld(options, folder.config()))
+        words = [*prefix, cli, *(_argument(part, folder) for part in parts)]
         return words if restore is None else restore.argv(words)
 
     return Launch(

@@ -78,7 +78,7 @@ def _bypass(options: Mapping[str, Any]) -> bool:
     return mode == "bypassPermissions" or _on(options, "dangerously_skip_permissions")
 
 
-def _settings_file(options: Mapping[str, Any]) -> bool:
+def settings_file(options: Mapping[str, Any]) -> bool:
     settings = options.get("settings")
     return is_path(settings) or (isinstance(settings, str) and not is_json_text(settings))
 
@@ -167,7 +167,7 @@ CONFLICTS: Final[tuple[tuple[str, Callable[[_Options], bool], str], ...]] = (
     ),
     (
         "sandbox",
-        lambda o: o.get("sandbox") is not None and _settings_file(o),
+        lambda o: o.get("sandbox") is not None and settings_file(o),
         "sandbox is merged into settings, so settings must be a dict or a JSON text, not a file",
     ),
     (

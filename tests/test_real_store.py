@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -409,15 +410,14 @@ def test_what_is_allowed_below_the_configuration_folder(cli: RealCLI, folder):
     assert asked_twice(cli, conf, {"allow": ["Read(/sub/**)"]}, reads) == [False, True] * 2
 
 
-@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-def test_the_copy_of_a_login_is_not_for_the_model(cli: RealCLI, mode):
-    """Nor that of the settings: where the user denies the folder in HOME, that would not speak of the copy."""
+def reads_of_the_copies(cli: RealCLI, permissions: Any, **options: Any) -> list[tuple[bool, bool]]:
+    """Of each try to read a login or settings in a resumed turn: whether it was denied, and whether it had success."""
     secret = {"claudeAiOauth": {"accessToken": "HERON-17"}}
     cli.config_dir.mkdir(parents=True)
     (cli.config_dir / ".credentials.json").write_text(json.dumps(secret))
-    rules = {"deny": ["Read(~/.claude/**)"]}
-    (cli.config_dir / "settings.json").write_text(json.dumps({"permissions": rules, "env": {"HERON": "HERON-17"}}))
-    client = cli.client(store=MemoryStore(), allowed_tools=["Read", "Bash"], permission_mode=mode)
+    settings = {"permissions": permissions, "env": {"HERON": "HERON-17"}}
+    (cli.config_dir / "settings.json").write_text(json.dumps(settings))
+    client = cli.client(store=MemoryStore(), allowed_tools=["Read", "Bash"], **options)
     first = client.ask("hi")
     shown = cli.root / "shown"
     with client.session(resume=first.session_id) as session:
@@ -425,18 +425,59 @@ def test_the_copy_of_a_login_is_not_for_the_model(cli: RealCLI, mode):
         copy = Path(shown.read_text().strip())
         names = [".credentials.json", "settings.json"]
         assert [name for name in names if "HERON-17" in (copy / name).read_text()] == names
-        calls = [*(tool("Read", file_path=str(copy / name)) for name in names), bash(f"cat {copy}/.credentials.json")]
+        reads = (tool("Read", file_path=str(copy / name)) for name in names)
+        calls = [*reads, bash(f"cat {shlex.quote(str(copy))}/.credentials.json")]
         session.ask("[[then]]".join([*calls, "[[text: k]]"]))
     results = cli.api.last().results[-len(calls) :]
-    assert [("denied" in text, "HERON-17" in text) for text in results] == [(True, False)] * len(calls)
+    return [("denied" in text, "HERON-17" in text) for text in results]
+
+
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+@pytest.mark.parametrize("sources", [None, ["user"], ["project"], []], ids=str)
+def test_the_copy_of_a_login_is_not_for_the_model(cli: RealCLI, mode, sources):
+    """Nor that of the settings, whichever the CLI reads: where the user denies the folder in HOME, that would not
+    speak of the copy."""
+    rules = {"deny": ["Read(~/.claude/**)"]}
+    tried = reads_of_the_copies(cli, rules, permission_mode=mode, setting_sources=sources)
+    assert tried == [(True, False)] * 3
+
+
+def test_the_copy_of_a_login_beside_settings_that_the_cli_drops(cli: RealCLI):
+    """Is not for the model either."""
+    assert reads_of_the_copies(cli, None) == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("folder", ["a b,c", "a) b,(c", "a[b]*?{c}!#", "a\\b", "\u00e9\U0001f9a9"])
+def test_the_copy_of_a_login_in_an_odd_folder(cli: RealCLI, monkeypatch, folder):
+    """Neither a rule nor the list of them is broken by the name of the folder for temporary files."""
+    (cli.ours.parent / "odd" / folder).mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(cli.ours.parent / "odd" / folder))
+    assert reads_of_the_copies(cli, {}, setting_sources=[]) == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("sources", [None, []], ids=str)
+def test_the_copy_of_a_login_is_not_for_the_sandbox(cli: RealCLI, sources):
+    """Which takes no rules of the command line: it is told the paths."""
+    path = seeming_sandbox(cli)
+    client = cli.client(store=MemoryStore(), sandbox={"enabled": True}, setting_sources=sources, env={"PATH": path})
+    first = client.ask("hi")
+    assert "/.credentials.json" not in str(cli.api.last().body)  # the CLI describes its sandbox to the model
+    client.ask("hi", resume=first.session_id)
+    assert "/config/.credentials.json" in str(cli.api.last().body)
+
+
+def seeming_sandbox(cli: RealCLI) -> str:
+    """A PATH with which the CLI takes its sandbox for one that may work."""
+    for name in ("bwrap", "socat", "rg"):
+        (cli.root / "bin").mkdir(exist_ok=True)
+        (cli.root / "bin" / name).write_text("#!/bin/sh\n")
+        (cli.root / "bin" / name).chmod(0o755)
+    return f"{cli.root / 'bin'}:{os.environ['PATH']}"
 
 
 def test_the_places_of_the_sandbox(cli: RealCLI):
     """A path of the user's settings that is relative is one below their folder, also in the copy of it."""
-    for name in ("bwrap", "socat", "rg"):  # so that the CLI takes its sandbox for one that may work
-        (cli.root / "bin").mkdir(exist_ok=True)
-        (cli.root / "bin" / name).write_text("#!/bin/sh\n")
-        (cli.root / "bin" / name).chmod(0o755)
+    path = seeming_sandbox(cli)
     conf, copy = cli.root / "conf", cli.root / "copy"
     conf.mkdir()
     copy.mkdir()
@@ -444,7 +485,7 @@ def test_the_places_of_the_sandbox(cli: RealCLI):
     (conf / "settings.json").write_text(json.dumps({"sandbox": sandbox}))
     copy_config({"CLAUDE_CONFIG_DIR": str(conf)}, str(cli.cwd), str(copy))
     for config in (conf, copy):
-        cli.client(config_dir=config, env={"PATH": f"{cli.root / 'bin'}:{os.environ['PATH']}"}).ask("hi")
+        cli.client(config_dir=config, env={"PATH": path}).ask("hi")
         told = str(cli.api.last().body)  # the CLI describes its sandbox to the model
         assert [f"{conf}/{name}" in told for name in ("secrets", "notes")] == [True, True]
 

@@ -352,9 +352,7 @@ def test_login_state_and_settings(look, store, home):
     assert seen.json(".credentials.json") == {
         "claudeAiOauth": {"accessToken": "a", "expiresAt": 1}, "mcpOAuth": {"x": [{"accessToken": "b"}]},
     }  # fmt: skip
-    settings = seen.json("settings.json")
-    del settings["permissions"]
-    assert settings == {"apiKeyHelper": "x", "env": {"A": "1"}}
+    assert seen.json("settings.json") == {"apiKeyHelper": "x", "env": {"A": "1"}}
     assert seen.json(".claude.json") == {"userID": "u"}
     assert seen.modes == {0o600, 0o700}
     assert json.loads((home / ".claude" / ".credentials.json").read_text()) == CREDENTIALS
@@ -377,12 +375,12 @@ def test_of_a_folder_that_the_environment_names(look, store, tmp_path):
         assert b"SECRET" not in seen.files[".credentials.json"]
 
 
-def copied(tmp_path: Path, settings: Any, folder: str = "c", copy: str = "t") -> Any:
+def copied(tmp_path: Path, settings: Any, folder: str = "c") -> Any:
     """What becomes of the settings of a folder."""
-    (tmp_path / copy).mkdir()
+    (tmp_path / "t").mkdir()
     fill(tmp_path / folder, {"settings.json": settings})
-    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / folder)}, "/", str(tmp_path / copy))
-    return json.loads((tmp_path / copy / "settings.json").read_text())
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / folder)}, "/", str(tmp_path / "t"))
+    return json.loads((tmp_path / "t" / "settings.json").read_text())
 
 
 @pytest.mark.parametrize("kind", ["allow", "ask", "deny"])
@@ -393,7 +391,7 @@ def test_rules_that_begin_at_the_folder_of_the_settings(tmp_path, kind):
     moved = copied(tmp_path, {"permissions": {kind: rules, "defaultMode": "plan"}})["permissions"]
     assert moved["defaultMode"] == "plan"
     here = [f"Read(/{tmp_path}/c/secret.txt)", f"Edit(/{tmp_path}/c/sub/**)"]
-    assert [rule for rule in moved[kind] if "/t/" not in str(rule)] == [*rules, *here]
+    assert moved[kind] == [*rules, *here]
 
 
 @pytest.mark.parametrize(
@@ -408,8 +406,7 @@ def test_rules_that_begin_at_the_folder_of_the_settings(tmp_path, kind):
 def test_rules_of_an_odd_folder(tmp_path, folder, kind, places):
     """Its name is no pattern, as far as the CLI can be told; else what is denied is a little more."""
     rules = copied(tmp_path, {"permissions": {kind: ["Read(/x)"]}}, folder)["permissions"][kind]
-    made = [rule for rule in rules if "/t/" not in rule]
-    assert sorted(made[1:]) == sorted(f"Read(/{tmp_path}/{place}/x)" for place in places)
+    assert sorted(rules[1:]) == sorted(f"Read(/{tmp_path}/{place}/x)" for place in places)
 
 
 def test_places_of_the_sandbox(tmp_path):
@@ -426,8 +423,8 @@ def test_places_of_the_sandbox(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"permissions": 7}, {"permissions": {"deny": 7}}, {"permissions": {"deny": {"Read(/x)": 1}}}, {"sandbox": []},
-     {"sandbox": {"filesystem": "a"}}],
+    [{"permissions": 7}, {"permissions": None}, {"permissions": {"deny": 7}},
+     {"permissions": {"deny": {"Read(/x)": 1}}}, {"sandbox": []}, {"sandbox": {"filesystem": "a"}}],
 )  # fmt: skip
 def test_settings_of_an_odd_shape(tmp_path, settings):
     """Are left as they are, for the CLI to judge."""
@@ -435,19 +432,61 @@ def test_settings_of_an_odd_shape(tmp_path, settings):
     assert copied(tmp_path, settings)[name] == settings[name]
 
 
-@pytest.mark.parametrize("name", [".credentials.json", ".claude.json", "settings.json", "cowork_settings.json"])
-@pytest.mark.parametrize("content", [{}, 7, {"permissions": {"deny": ["Bash"]}}], ids=str)
-def test_the_copies_are_not_for_the_model(tmp_path, name, content):
-    """What forbids the originals does not speak of them: the settings do, also where the user has none."""
-    (tmp_path / "t").mkdir()
-    fill(tmp_path / "c", {name: content})
-    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
-    made = {*os.listdir(tmp_path / "t")}
-    assert made == {name, "settings.json", "cowork_settings.json"}
-    for settings in ("settings.json", "cowork_settings.json"):
-        denied = json.loads((tmp_path / "t" / settings).read_text())["permissions"]["deny"]
-        assert {f"Read(/{tmp_path}/t/{copy})" for copy in made} == {*denied} - {"Bash"}
-        assert ("Bash" in denied) == (settings == name and content not in ({}, 7))
+COPIES = [".credentials.json", ".claude.json", "settings.json", "cowork_settings.json"]
+
+
+def value_of(seen: Seen, flag: str) -> str:
+    """Of a flag that is given once; "": not at all."""
+    found = [word.partition("=")[2] for word in seen.argv if word.startswith(f"{flag}=")]
+    assert len(found) <= 1
+    return "".join(found)
+
+
+@pytest.mark.parametrize("given", [[], ["Bash", "Edit(/x)"], "Bash, Edit(/x)"], ids=str)
+def test_the_copies_are_not_for_the_model(look, store, home, given):
+    """What forbids the originals does not speak of them: the command line does, beside what the user denies."""
+    fill(home / ".claude", {name: {} for name in COPIES})
+    seen = look(store, config_dir=home / ".claude", disallowed_tools=given)
+    assert set(seen.files) > set(COPIES)
+    place = f"{seen.config.parent.name}/{seen.config.name}"
+    expected = [*(["Bash", "Edit(/x)"] if given else []), *(f"Read(//**/{place}/{name})" for name in COPIES)]
+    assert value_of(seen, "--disallowedTools") == ",".join(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "sandbox"),
+    [
+        ({}, {}),
+        ({"settings": {"model": "m"}}, {}),
+        ({"sandbox": {"enabled": True}}, {"enabled": True}),
+        ({"settings": '{"sandbox": {"filesystem": {"denyRead": ["/a"], "denyWrite": ["/b"]}}}'},
+         {"filesystem": {"denyRead": ["/a"], "denyWrite": ["/b"]}}),
+        ({"settings": {"sandbox": {"enabled": False, "filesystem": {"denyRead": ["/a"]}}},
+          "sandbox": {"filesystem": {"denyRead": ["/c"]}}}, {"enabled": False, "filesystem": {"denyRead": ["/c"]}}),
+    ],
+)  # fmt: skip
+def test_the_copies_are_not_for_the_sandbox(look, store, given, sandbox):
+    """It is told their paths in the settings of the command line, which say all else as before."""
+    seen = look(store, **given)
+    settings = json.loads(value_of(seen, "--settings"))
+    denied = [*sandbox.get("filesystem", {}).get("denyRead", []), *(str(seen.config / name) for name in COPIES)]
+    assert settings.pop("sandbox") == {**sandbox, "filesystem": {**sandbox.get("filesystem", {}), "denyRead": denied}}
+    assert settings == ({"model": "m"} if "model" in str(given) else {})
+
+
+def test_settings_in_a_file_stay_in_it(look, store, tmp_path):
+    """What is in it may begin at its folder."""
+    fill(tmp_path, {"mine.json": {"sandbox": {"enabled": True}}})
+    seen = look(store, settings=tmp_path / "mine.json")
+    assert value_of(seen, "--settings") == str(tmp_path / "mine.json")
+    assert "/.credentials.json)" in value_of(seen, "--disallowedTools")
+
+
+@pytest.mark.parametrize("options", [{"resume": None}, {"isolated": True}], ids=str)
+def test_where_nothing_is_copied_nothing_is_denied(look, store, options):
+    """Neither in a turn that is not resumed, nor in an isolated one."""
+    seen = look(store, **options)
+    assert (value_of(seen, "--disallowedTools"), value_of(seen, "--settings")) == ("", "")
 
 
 LINKED = [
@@ -532,7 +571,7 @@ def test_files_that_are_odd(tmp_path, content):
     fill(tmp_path / "c", dict.fromkeys((".credentials.json", ".claude.json", "settings.json"), content))
     (tmp_path / "t").mkdir()
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
-    assert len(list((tmp_path / "t").iterdir())) in (0, 4)
+    assert len(list((tmp_path / "t").iterdir())) in (0, 3)
 
 
 def test_settings_that_the_cli_takes_go_along(tmp_path):
@@ -543,7 +582,7 @@ def test_settings_that_the_cli_takes_go_along(tmp_path):
     (tmp_path / "c" / "settings.json").write_bytes(content)
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
     copied = (tmp_path / "t" / "settings.json").read_text()
-    assert json.loads(copied)["permissions"]["deny"][0] == "Read"
+    assert json.loads(copied)["permissions"]["deny"] == ["Read"]
     assert "Infinity" not in copied
 
 
