@@ -3,7 +3,7 @@
 `execve` answers with a number that often names the wrong thing: "No such file" for a file that is
 there (its interpreter is missing), "Permission denied" for a disk mounted without programs. This
 module looks at the file to find out which. It reads the first bytes of one file and asks for the
-state of paths; it starts nothing, and never raises: what cannot be found out is left out.
+state of paths; it starts nothing, and raises nothing of its own: what cannot be found out is left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import signal
 import struct
 from typing import TYPE_CHECKING, Final
+
+from ._handlers import raise_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +131,8 @@ def _refused(path: str) -> str:
         return f"there is no program {path!r} on PATH that this user may run"
     try:
         mode = os.stat(path).st_mode
-    except OSError:
+    except OSError as error:
+        raise_hosts(error)
         return "a directory on the way to it is closed to this user"
     if os.path.isdir(path):
         return "it is a directory"
@@ -181,7 +184,8 @@ def _is_noexec(path: str) -> bool:
     flag = getattr(os, "ST_NOEXEC", 0)  # Linux
     try:
         return bool(os.statvfs(path).f_flag & flag)
-    except OSError:
+    except OSError as error:
+        raise_hosts(error)
         return False
 
 
@@ -189,7 +193,8 @@ def _head(path: str, size: int = 4096) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(size)
-    except OSError:
+    except OSError as error:
+        raise_hosts(error)
         return b""
 
 
@@ -202,7 +207,8 @@ def _interpreter(path: str) -> str:
     if head[:4] == b"\x7fELF":
         try:
             return _elf_loader(path, head)
-        except (OSError, ValueError, struct.error, IndexError):  # a damaged header
+        except (OSError, ValueError, struct.error, IndexError) as error:  # a damaged header
+            raise_hosts(error)
             return ""
     return ""
 

@@ -32,6 +32,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ._handlers import raise_hosts
+
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
@@ -90,8 +92,8 @@ def _after_in_child() -> None:
     while descriptors:
         try:
             os.close(descriptors.pop())
-        except OSError:
-            continue  # not ours to report; the others must be closed
+        except OSError as error:  # not ours to report; the others must be closed
+            raise_hosts(error)  # then `check` comes again
     for hook in _in_child:
         hook()
     _pid = os.getpid()  # last: now all of it is done

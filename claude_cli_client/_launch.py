@@ -17,6 +17,7 @@ from ._channel import Launch
 from ._checks import as_text, check_prompt
 from ._env import CONFIG_DIR, build_env, is_nested
 from ._files import PrivateFolder
+from ._handlers import raise_hosts
 from ._merge import merge_with, misnamed, misplaced, needs_temporary_config, setting, shadow, streams
 from ._named_files import find_named
 from ._process import inherited
@@ -196,8 +197,7 @@ def _here(cwd: str | None) -> str:
     try:
         return cwd or os.getcwd()
     except OSError as error:
-        if error.errno is None:  # of the host's signal handler
-            raise
+        raise_hosts(error)
         raise ValueError(f"the working directory is gone ({error}), and a store needs it: give cwd=") from error
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ._checks import as_text, is_path
+from ._handlers import raise_hosts
 from ._home import expanded
 from ._merge import refuse_conflicts
 from ._objects import is_json_text, loads
@@ -88,8 +89,7 @@ def _absolute(name: str, path: str) -> str:
     try:
         return os.path.abspath(path)
     except OSError as error:  # a deploy that replaced the folder we run in
-        if error.errno is None:  # of the host's signal handler
-            raise
+        raise_hosts(error)
         sentence = f"{name} is relative, and the working directory is gone: {path!r}; give an absolute one"
         raise ValueError(sentence) from error
 
@@ -138,8 +138,7 @@ def _read(path: str) -> Any:
     try:
         return read_json(path)
     except OSError as error:
-        if error.errno is None:  # of the host's signal handler
-            raise
+        raise_hosts(error)
         raise ValueError(f"settings names a file that cannot be read: {path!r} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"settings in {path!r} are no JSON, so the CLI would drop them all: {error}") from None

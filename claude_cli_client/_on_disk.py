@@ -14,6 +14,7 @@ from typing import Any
 from . import _transcript_file as transcript_file
 from ._checks import is_uuid
 from ._ends import summary_of
+from ._handlers import raise_hosts
 from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
@@ -63,7 +64,8 @@ class OnDisk:
     def _files(self, folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
         try:
             entries = list(os.scandir(folder.path))
-        except OSError:
+        except OSError as error:
+            raise_hosts(error)
             if self._directory is not None:
                 raise
             return  # one of many, removed just now or another user's
@@ -71,7 +73,8 @@ class OnDisk:
             if entry.name.endswith(SUFFIX) and is_uuid(entry.name[: -len(SUFFIX)]):
                 try:
                     status = entry.stat()
-                except OSError:  # removed just now, or a link in a circle
+                except OSError as error:  # removed just now, or a link in a circle
+                    raise_hosts(error)
                     continue
                 if stat.S_ISREG(status.st_mode) and status.st_size:
                     yield entry.name, status
@@ -169,7 +172,8 @@ def _info(folder: Folder, name: str, time_ns: int, size: int) -> SessionInfo | N
     """None too for a file that cannot be read: a list is not failed by one of its rows."""
     try:
         parts = transcript_file.ends_of(os.path.join(folder.path, name))
-    except OSError:
+    except OSError as error:
+        raise_hosts(error)
         return None
     return session_info(
         summary_of(parts),

@@ -13,6 +13,7 @@ import stat
 import unicodedata
 from typing import Final, NamedTuple
 
+from ._handlers import raise_hosts
 from ._process import inherited
 from ._project_key import is_cut, prefix, project_key
 
@@ -77,7 +78,8 @@ def is_folder(path: str) -> bool:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except PermissionError:
         raise  # an empty list would be a lie
-    except OSError:  # not there, or a link in a circle
+    except OSError as error:  # not there, or a link in a circle
+        raise_hosts(error)
         return False
 
 
@@ -91,7 +93,8 @@ def is_of(folder: Folder, cwd: str | None) -> bool:
         return os.path.samefile(cwd, folder.directory)
     except ValueError:  # no path, or one that this locale cannot encode
         return False
-    except OSError:  # gone from the disk: that they look alike is all that can be known
+    except OSError as error:  # gone from the disk: that they look alike is all that can be known
+        raise_hosts(error)
         return True
 
 
@@ -116,7 +119,8 @@ def _main_worktree(git: str) -> str:
     try:
         of_worktree = os.path.join(os.path.dirname(git), _line_of(git).removeprefix("gitdir: "))
         common = os.path.realpath(os.path.join(of_worktree, _line_of(os.path.join(of_worktree, "commondir"))))
-    except (OSError, ValueError):  # of a submodule, which has no `commondir`; or nonsense
+    except (OSError, ValueError) as error:  # of a submodule, which has no `commondir`; or nonsense
+        raise_hosts(error)
         return ""
     return os.path.dirname(common) if os.path.basename(common) == ".git" else ""
 
@@ -140,7 +144,8 @@ def worktrees(directory: str) -> list[str]:
             stderr=subprocess.DEVNULL,
             timeout=_GIT_TIMEOUT,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        raise_hosts(error)
         return []
     lines = done.stdout.split(b"\n") if done.returncode == 0 else []
     return [os.fsdecode(line[9:]) for line in lines if line.startswith(b"worktree ")]

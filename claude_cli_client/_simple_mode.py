@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from . import _settings_file
 from ._config_copy import config_dir, state_file
+from ._handlers import raise_hosts
 from ._merge import needs_temporary_config
 from ._named_files import settings_of
 from ._settings_shapes import why_dropped
@@ -66,7 +67,6 @@ def _json(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     try:
         data = _settings_file.read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, OSError) and error.errno is None:  # of the host's signal handler
-            raise
+        raise_hosts(error)
         return {}
     return data if isinstance(data, Mapping) else {}

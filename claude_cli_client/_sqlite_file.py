@@ -38,6 +38,7 @@ from typing import Any, Final, TypeVar
 
 from . import _fork
 from ._fork_lock import fork_lock
+from ._handlers import raise_hosts
 from ._sync import Deadline
 from .errors import ConcurrencyError, StoreError
 
@@ -142,6 +143,7 @@ class Database:
                 with _using:
                     return self._transaction(begin, work)
             except OSError as error:
+                raise_hosts(error)
                 raise StoreError(f"{self.path}: {error.strerror}", key=key) from error
             except sqlite3.Error as error:
                 if not _may_pass(error) or deadline.is_over():

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from . import _fork
+from ._handlers import raise_hosts
 
 _T = TypeVar("_T")
 
@@ -204,9 +205,9 @@ class WakeUp:
             if self._write_fd >= 0:
                 try:
                     os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")  # an eventfd takes 8 bytes
-                except OSError:
+                except OSError as error:
                     # Full of wake-ups already. Or closed by the host (`os.closerange`): then the poll says so.
-                    pass
+                    raise_hosts(error)
 
     def clear(self) -> None:
         """Only by the thread that polls, when `fd` is readable."""

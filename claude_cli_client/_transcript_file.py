@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ._ends import entry_of
+from ._handlers import raise_hosts
 from ._lines import LineCutter, Oversize
 from ._transcript_key import METADATA, SUFFIX
 from .store import encoded
@@ -36,7 +37,8 @@ def status_of(path: str) -> os.stat_result | None:
         status = os.stat(path)
     except PermissionError:
         raise
-    except OSError:  # not there, or a link in a circle
+    except OSError as error:  # not there, or a link in a circle
+        raise_hosts(error)
         return None
     return status if stat.S_ISREG(status.st_mode) and status.st_size else None
 
@@ -99,7 +101,8 @@ class TranscriptFile:
         try:
             with os.fdopen(_opened(self.path[: -len(SUFFIX)] + METADATA, os.O_RDONLY), "rb") as file:
                 return entry_of(file.read(END_BYTES).strip()) or {}
-        except OSError:
+        except OSError as error:
+            raise_hosts(error)
             return {}
 
     def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -164,7 +167,8 @@ def is_removable(path: str) -> bool:
         mode = os.lstat(path).st_mode
     except PermissionError:
         raise  # "not there" would be a lie
-    except OSError:
+    except OSError as error:
+        raise_hosts(error)
         return os.path.lexists(path[: -len(SUFFIX)])
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from . import _fork, _log
 from ._channel import Channel
 from ._checks import is_uuid
+from ._handlers import raise_hosts
 from ._merge import FORGETS, needs_temporary_config
 from .errors import ConcurrencyError, StaleSessionError
 from .events import RESULT, Event
@@ -187,7 +188,8 @@ class Conversation:
         cwd = self._options.get("cwd") or self._client._defaults.get("cwd") or ""
         try:
             return _absolute(os.fsdecode(cwd))
-        except OSError:  # a deploy that replaced the folder we run in; a turn says what it needs
+        except OSError as error:  # a deploy that replaced the folder we run in; a turn says what it needs
+            raise_hosts(error)
             return ""
 
     def _settle(self) -> None:

@@ -22,6 +22,7 @@ import sys
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Final
 
+from ._handlers import is_hosts
 from .errors import CLINotFoundError, CLIVersionError, StartError
 
 if TYPE_CHECKING:
@@ -280,10 +281,10 @@ def home_of(environ: Mapping[str, str]) -> str:
 
 
 def is_of_a_start(error: BaseException) -> bool:
-    """Whether the system refused something. A signal handler of the host's may raise in the middle of a start, also
-    a `TimeoutError("...")`, which is an OSError, but has no errno: that is not ours to explain."""
+    """Whether the system refused something: what a signal handler of the host's raises in the middle of a start is
+    not ours to explain."""
     if isinstance(error, OSError):
-        return error.errno is not None
+        return not is_hosts(error)
     return isinstance(error, ImportError) or (isinstance(error, RuntimeError) and "new thread" in str(error))
 
 

@@ -21,7 +21,7 @@ MODULES = {path.stem: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.gl
 
 # Imports go down, or stay in their layer; never up.
 LAYERS = {
-    0: "errors events totals _log",
+    0: "errors events totals _log _handlers",
     1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict _protocol callbacks "
     "_permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell _paths mcp _tools "
     "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
@@ -200,6 +200,39 @@ def test_no_regular_expression_is_made_of_a_pattern(name):
     names = {part.id for node in made for part in ast.walk(node.args[0]) if isinstance(part, ast.Name)}
     assert not {one for one in names if not one.isupper()}
     assert "re.escape" not in {ast.unparse(node.func) for node in made}
+
+
+# Where a signal handler's OSError cannot be taken for an answer; all others ask `_handlers`.
+NOT_THE_HOSTS = {
+    **dict.fromkeys(["__main__", "_doctor", "_progress", "_run_program"], "our own program: it has no such handlers"),
+    **dict.fromkeys(["_fake_cli", "_fake_host", "_fake_mirror"], "programs that stand in for the CLI"),
+    **dict.fromkeys(["_cleanup", "_config_copy", "_files", "_guard", "_process"], "on a reader's thread"),
+    "_duplex": "on a thread that writes",
+    "_adopt": "on a thread that asks a store",
+}
+SYSTEMS = {"OSError", "EnvironmentError", "IOError", "TimeoutError"}
+
+
+def answers(tree):
+    """What takes an OSError, of whatever kind, for an answer: `except`, but for a bare `raise`, and `suppress`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            named = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
+            text = "" if ast.unparse(node.body[0]) == "raise" else ast.unparse(node)
+        elif isinstance(node, ast.Call) and "suppress" in ast.unparse(node.func):
+            named, text = set(map(ast.unparse, node.args)), "suppress"
+        else:
+            continue
+        if text and SYSTEMS & named:
+            yield node, text
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in NOT_THE_HOSTS])
+def test_what_the_hosts_signal_handlers_raise_is_no_answer(name):
+    """An OSError without errno is raised again wherever one is taken for an answer."""
+    asks = ("raise_hosts(error)", "is_of_a_start(error)", "error.errno not in _BAD_NAMES", "error.errno != errno.EBADF")
+    found = [node.lineno for node, text in answers(MODULES[name]) if not any(one in text for one in asks)]
+    assert not found
 
 
 # --- sizes and docstrings ---------------------------------------------------------------------------
