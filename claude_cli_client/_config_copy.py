@@ -17,7 +17,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
   and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
 * So are the memories of the project and of subagents, and they are made where there are none: what the turn
-  notes in them is meant for the next ones.
+  notes in them is meant for the next ones. But the file tools follow a link, and refuse what lies in the user's
+  folder then: so where that changes nothing else, the CLI is told to have its memories there, see `memory_place`.
 
 What is to be copied and is not there is passed over, and so is what cannot be read, as the CLI does it; and what is
 no file: a pipe would be waited for.
@@ -46,6 +47,7 @@ _SETTINGS: Final = ("settings.json", "cowork_settings.json")
 _COPIED: Final = (CREDENTIALS, STATE, *_SETTINGS)
 _PLUGINS: Final = ("enabledPlugins", "extraKnownMarketplaces")
 _AGENT_MEMORY: Final = "agent-memory"
+_MEMORY_DIR: Final = "CLAUDE_CODE_REMOTE_MEMORY_DIR"
 # What is not linked. Transcripts and what belongs to one session or process; what is derived from all transcripts,
 # of which the CLI would find here but one; plugins; and what is copied.
 _OWN: Final = frozenset((
@@ -116,6 +118,18 @@ def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
         os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
         if not os.path.lexists(link):
             os.symlink(os.path.realpath(source), link)
+
+
+def memory_place(env: Mapping[str, str], cwd: str) -> dict[str, str]:
+    """The variable by which the CLI reads and writes its memories where they are, under their own names.
+
+    Not where it would do more (seen with 2.1.332): it turns them on where the CLI believes to be in the cloud,
+    and moves those of subagents with `memory: local`, which a project that has such ones would miss.
+    """
+    local = os.path.join(cwd, ".claude", "agent-memory-local")
+    if env.get(_MEMORY_DIR) or env.get("CLAUDE_CODE_REMOTE") or os.path.lexists(local):
+        return {}
+    return {_MEMORY_DIR: config_dir(env, cwd)}
 
 
 def _link_others(source: str, target: str) -> None:

@@ -140,7 +140,8 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
     if _has_own_config(options, restore):
         config = folder.config()
         if restore is not None and restore.session_id:
-            restore.write(config, found, _here(options.get("cwd")), isolated=needs_temporary_config(options))
+            isolated = needs_temporary_config(options)
+            found.update(restore.write(config, found, _here(options.get("cwd")), isolated=isolated))
         found[CONFIG_DIR] = config
     return found
 

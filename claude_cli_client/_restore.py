@@ -30,7 +30,7 @@ from . import _cleanup, _log
 from ._adopt import Transcript, adopt, completed, folded_title, has_gap, local_id, local_transcripts
 from ._chain import in_order
 from ._checks import is_uuid
-from ._config_copy import copy_config, link_memory
+from ._config_copy import copy_config, link_memory, memory_place
 from ._mirror import mirror_error
 from ._project_key import project_key
 from ._store_calls import rows, subpaths, words_of
@@ -156,8 +156,11 @@ class Restore:
         self._gap = False
         return [mirror_error(self._key, _PART_ONLY, _PART_ONLY)]
 
-    def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> None:
-        """Fill the configuration folder, once. Raises `StoreError`, and `OSError` for what is this disk's fault."""
+    def write(self, folder: str, env: Mapping[str, str], cwd: str, *, isolated: bool) -> Mapping[str, str]:
+        """Fill the configuration folder, once; the variables that go with it.
+
+        Raises `StoreError`, and `OSError` for what is this disk's fault.
+        """
         found, self._found = self._found, None
         assert found is not None
         for key, entries in found.transcripts:
@@ -168,9 +171,11 @@ class Restore:
                 if isinstance(error, OSError) and error.errno not in _BAD_NAMES:
                     raise
                 raise self._error(f"gave a session that cannot be laid out: {error}") from error
-        if not isolated:
-            copy_config(env, cwd, folder)
-            link_memory(env, cwd, folder)
+        if isolated:
+            return {}
+        copy_config(env, cwd, folder)
+        link_memory(env, cwd, folder)
+        return memory_place(env, cwd)
 
     # --- on the thread of its own
 

@@ -357,6 +357,27 @@ def test_the_memory_of_a_subagent_goes_along(cli: RealCLI):
         assert known is None or known in asked[-1]
 
 
+@pytest.mark.parametrize("scope", ["user", "local"])
+def test_memories_are_for_the_file_tools(cli: RealCLI, scope):
+    """In a resumed turn, too, under the same name: those of a subagent; without a local one those of the project."""
+    (cli.cwd / ".git").mkdir()
+    (cli.cwd / "below").mkdir()
+    (cli.config_dir / "agents").mkdir(parents=True)
+    (cli.config_dir / "agents" / "keeper.md").write_text(
+        f"---\nname: keeper\ndescription: Keeps\nmemory: {scope}\ntools: Read, Write\n---\nYou are keeper."
+    )
+    client = cli.client(store=Recorder(), cwd=cli.cwd / "below", allowed_tools=["Agent"])
+    at = {"user": cli.config_dir / "agent-memory", "local": cli.cwd / "below" / ".claude" / "agent-memory-local"}[scope]
+    project = cli.config_dir / "projects" / project_key(str(cli.cwd)) / "memory"
+    note = tool("Write", file_path=str(at / "keeper" / "n.md"), content="HERON-1")
+    call = tool("Agent", description="x", prompt=f"look {note}[[then]][[text: in]]", subagent_type="keeper")
+    first = client.ask(f"go {tool('Agent', description='x', prompt='look [[text: in]]', subagent_type='keeper')}")
+    own = tool("Write", file_path=str(project / "n.md"), content="HERON-2")
+    client.ask(f"go {call}{own}[[then]][[text: out]]", resume=first.session_id)
+    assert (at / "keeper" / "n.md").read_text() == "HERON-1"
+    assert scope == "local" or (project / "n.md").read_text() == "HERON-2"
+
+
 DENIES = "#!/bin/sh\necho denied >&2\nexit 2\n"
 
 

@@ -98,6 +98,7 @@ class Seen:
     def __init__(self, call: Any) -> None:
         self.argv = call.argv
         self.config = Path(call.env.get("CLAUDE_CONFIG_DIR", "/none"))
+        self.memory = call.env.get("CLAUDE_CODE_REMOTE_MEMORY_DIR")
         self.files = {str(p.relative_to(self.config)): p.read_bytes() for p in self.config.rglob("*") if p.is_file()}
         self.modes = {stat.S_IMODE(p.lstat().st_mode) for p in self.config.rglob("*") if not p.is_symlink()}
         self.links = {p.name: os.readlink(p) for p in self.config.rglob("*") if p.is_symlink()}
@@ -960,3 +961,32 @@ def test_no_memory_in_an_isolated_turn(look, store, work, home):
     memory.mkdir(parents=True)
     assert look(store, isolated=True).links == {}
     assert not (home / ".claude" / "agent-memory").exists()
+    assert look(store, isolated=True).memory is None
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({}, "home/.claude"),
+        ({"config_dir": "conf"}, "conf"),
+        ({"env": {"CLAUDE_CODE_REMOTE_MEMORY_DIR": ""}}, "home/.claude"),
+    ],
+    ids=str,
+)
+def test_memories_have_their_own_names(look, store, tmp_path, monkeypatch, options, place):
+    """The CLI is told to have them where they are: what a link leads to in the user's folder, its tools refuse."""
+    monkeypatch.chdir(tmp_path)
+    assert look(store, **options).memory == str(tmp_path / place)
+
+
+@pytest.mark.parametrize("variable", ["CLAUDE_CODE_REMOTE_MEMORY_DIR", "CLAUDE_CODE_REMOTE"])
+def test_a_place_of_memories_that_the_user_has_set(look, store, variable):
+    """Is kept; and memories that are off in the cloud stay off."""
+    seen = look(store, env={variable: "/1"})
+    assert seen.memory == ("/1" if variable.endswith("DIR") else None)
+
+
+def test_memories_that_would_move(look, store, work):
+    """Those of subagents with `memory: local` would: where a project has some, no memory gets another place."""
+    (work / ".claude" / "agent-memory-local").mkdir(parents=True)
+    assert look(store).memory is None
