@@ -10,9 +10,7 @@ hooks and memory. What it does there does not come back, but for what is linked:
 * `env.CLAUDE_CONFIG_DIR` of the settings would lead the CLI out of the folder.
 * The CLI takes `Read(/x)` in settings, and a relative path for the sandbox, from the folder of the settings. So
   these are said once more for the original one.
-* No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not. So the model may not read it.
-  That is said on the command line, see `withheld`. The copied settings would be no place for it: the CLI may be
-  told not to read them, and drops them all where one thing in them has a wrong shape.
+* No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not: see `_withheld.py`.
 * Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
   and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
@@ -32,10 +30,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ._argv import with_sandbox
-from ._checks import split_rules
 from ._env import CONFIG_DIR
-from ._merge import settings_file
 from ._project_folders import config_folder, repository
 from ._project_key import project_key
 from ._settings_file import read_json
@@ -44,7 +39,7 @@ from .errors import StartError
 CREDENTIALS: Final = ".credentials.json"
 STATE: Final = ".claude.json"
 _SETTINGS: Final = ("settings.json", "cowork_settings.json")
-_COPIED: Final = (CREDENTIALS, STATE, *_SETTINGS)
+COPIED: Final = (CREDENTIALS, STATE, *_SETTINGS)
 _PLUGINS: Final = ("enabledPlugins", "extraKnownMarketplaces")
 _AGENT_MEMORY: Final = "agent-memory"
 _MEMORY_DIR: Final = "CLAUDE_CODE_REMOTE_MEMORY_DIR"
@@ -73,34 +68,14 @@ def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
     """Fill `target` from the folder that a CLI with this environment would use. Raises OSError, `StartError`."""
     source = config_dir(env, cwd)
     copies = {
-        CREDENTIALS: _without_refresh(_read(os.path.join(source, CREDENTIALS))),
-        STATE: _read(state_file(env, cwd)),
-        **{name: _moved(_without_plugins(_read(os.path.join(source, name))), source) for name in _SETTINGS},
+        CREDENTIALS: _without_refresh(read(os.path.join(source, CREDENTIALS))),
+        STATE: read(state_file(env, cwd)),
+        **{name: _moved(_without_plugins(read(os.path.join(source, name))), source) for name in _SETTINGS},
     }
     for name, data in copies.items():
         if data is not None:
             _write(os.path.join(target, name), data)
     _link_others(source, target)
-
-
-def withheld(options: Mapping[str, Any], config: str) -> dict[str, Any]:
-    """The options of a turn with this copy, which the model may not read.
-
-    The rules name the folder by its last two parts, which no other has: what stands before them may hold
-    characters that are special in a rule or in a list of them, and it may be called by a link's name. The sandbox
-    takes no rules of the command line, only paths of settings (seen with 2.1.332). Where these are a file, it
-    is not told: what is in it may begin at its own folder.
-    """
-    place = "/".join(config.split("/")[-2:])
-    before = options.get("disallowed_tools") or []
-    listed = split_rules(before) if isinstance(before, str) else before
-    changed = {**options, "disallowed_tools": [*listed, *(f"Read(//**/{place}/{name})" for name in _COPIED)]}
-    if not settings_file(options):
-        sandbox = with_sandbox(options.get("settings"), options.get("sandbox") or {})["sandbox"]
-        files = sandbox.get("filesystem", {})
-        denied = [*files.get("denyRead", ()), *(os.path.join(config, name) for name in _COPIED)]
-        changed["sandbox"] = {**sandbox, "filesystem": {**files, "denyRead": denied}}
-    return changed
 
 
 def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
@@ -154,7 +129,7 @@ def _below(cwd: str, path: str) -> str:
     return os.path.normpath(os.path.join(cwd, path))
 
 
-def _read(path: str) -> Any:
+def read(path: str) -> Any:
     """One JSON file. What is no JSON stays behind: nobody can say what is in it, and the CLI takes none of it."""
     try:
         return read_json(path)

@@ -101,9 +101,9 @@ def _launch(
     def argv(folder: PrivateFolder) -> list[str]:
         parts = arguments
         if restore is not None and restore.session_id and not needs_temporary_config(options):
-            from ._config_copy import withheld
+            from ._withheld import withheld
 
-            parts = build_argv(withheld(options, folder.config()))
+            parts = build_argv(withheld(options, folder.config(), environment(options), _here(options.get("cwd"))))
         words = [*prefix, cli, *(_argument(part, folder) for part in parts)]
         return words if restore is None else restore.argv(words)
 

@@ -30,8 +30,8 @@ LAYERS = {
     "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk "
     "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file "
     "_home",
-    3: "_pool _launch _named_files _simple_mode _map _places _probe run client session conversation _open_session "
-    "_stream",
+    3: "_pool _launch _named_files _withheld _simple_mode _map _places _probe run client session conversation "
+    "_open_session _stream",
     4: "_replay testing _fake_cli _fake_lines _fake_schema _fake_simulation _fake_steps _fake_control _fake_host "
     "_fake_live _fake_turns _fake_mirror _doctor _progress _run_program __main__ __init__ transcripts "
     "_check_store _store_rules _store_listing_rules _usage",

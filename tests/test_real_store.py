@@ -465,7 +465,20 @@ def test_the_copy_of_a_login_is_not_for_the_model(cli: RealCLI, mode, sources):
 
 def test_the_copy_of_a_login_beside_settings_that_the_cli_drops(cli: RealCLI):
     """Is not for the model either."""
-    assert reads_of_the_copies(cli, None) == [(True, False)] * 3
+    assert reads_of_the_copies(cli, None, disallowed_tools=["Read(~/.claude/**)"]) == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("rules", [[], ["Read(~/.claude/**)"]], ids=str)
+def test_a_resumed_turn_may_run_what_the_first_one_may(cli: RealCLI, rules):
+    """With a rule for reading the CLI refuses what it cannot tell to read nothing: so there is none of ours alone."""
+    (cli.cwd / "sub").mkdir()
+    (cli.cwd / "sub" / "b").write_text("HERON")
+    client = cli.client(store=MemoryStore(), disallowed_tools=rules)
+    command = f"go {bash('cd sub && cat b')}[[then]][[text: k]]"
+    first = client.ask(command)
+    said = cli.api.last().results[-1]
+    client.ask(command, resume=first.session_id)
+    assert (cli.api.last().results[-1] == said, said == "HERON") == (True, not rules)
 
 
 @pytest.mark.parametrize("folder", ["a b,c", "a) b,(c", "a[b]*?{c}!#", "a\\b", "\u00e9\U0001f9a9"])
@@ -473,7 +486,8 @@ def test_the_copy_of_a_login_in_an_odd_folder(cli: RealCLI, monkeypatch, folder)
     """Neither a rule nor the list of them is broken by the name of the folder for temporary files."""
     (cli.ours.parent / "odd" / folder).mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(cli.ours.parent / "odd" / folder))
-    assert reads_of_the_copies(cli, {}, setting_sources=[]) == [(True, False)] * 3
+    rules = ["Read(~/.claude/**)"]
+    assert reads_of_the_copies(cli, {}, setting_sources=[], disallowed_tools=rules) == [(True, False)] * 3
 
 
 @pytest.mark.parametrize("sources", [None, []], ids=str)

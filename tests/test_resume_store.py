@@ -443,15 +443,39 @@ def value_of(seen: Seen, flag: str) -> str:
     return "".join(found)
 
 
-@pytest.mark.parametrize("given", [[], ["Bash", "Edit(/x)"], "Bash, Edit(/x)"], ids=str)
+@pytest.mark.parametrize("given", [["Bash", "Read(/x)"], "Bash, Read(/x)"], ids=str)
 def test_the_copies_are_not_for_the_model(look, store, home, given):
     """What forbids the originals does not speak of them: the command line does, beside what the user denies."""
     fill(home / ".claude", {name: {} for name in COPIES})
     seen = look(store, config_dir=home / ".claude", disallowed_tools=given)
     assert set(seen.files) > set(COPIES)
     place = f"{seen.config.parent.name}/{seen.config.name}"
-    expected = [*(["Bash", "Edit(/x)"] if given else []), *(f"Read(//**/{place}/{name})" for name in COPIES)]
+    expected = ["Bash", "Read(/x)", *(f"Read(//**/{place}/{name})" for name in COPIES)]
     assert value_of(seen, "--disallowedTools") == ",".join(expected)
+
+
+DENIES = {"permissions": {"deny": ["Read(~/.claude/**)"]}}
+
+
+@pytest.mark.parametrize("where", ["option", "user", "project", "local"])
+def test_the_copies_are_not_for_the_model_where_settings_deny_reading(look, store, home, where):
+    """Whichever settings do, also where the CLI does not read them."""
+    options = {"settings": DENIES} if where == "option" else {}
+    fill(home / ".claude", {"settings.json": DENIES if where == "user" else {}})
+    if where in ("project", "local"):
+        name = "settings.json" if where == "project" else "settings.local.json"
+        fill(home / "work" / ".claude", {name: DENIES})
+        options["cwd"] = home / "work"
+    seen = look(store, config_dir=home / ".claude", **options)
+    assert value_of(seen, "--disallowedTools").count("Read(//**/") == len(COPIES)
+
+
+@pytest.mark.parametrize("given", [[], ["Bash", "Edit(/x)"]], ids=str)
+def test_nothing_is_denied_where_all_may_be_read(look, store, home, given):
+    """A rule for reading makes the CLI refuse what it cannot tell to read nothing, as `cd src && ls`."""
+    fill(home / ".claude", {name: {} for name in COPIES})
+    seen = look(store, config_dir=home / ".claude", disallowed_tools=given)
+    assert value_of(seen, "--disallowedTools") == ",".join(given)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +502,7 @@ def test_the_copies_are_not_for_the_sandbox(look, store, given, sandbox):
 def test_settings_in_a_file_stay_in_it(look, store, tmp_path):
     """What is in it may begin at its folder."""
     fill(tmp_path, {"mine.json": {"sandbox": {"enabled": True}}})
-    seen = look(store, settings=tmp_path / "mine.json")
+    seen = look(store, settings=tmp_path / "mine.json", disallowed_tools=["Read(/x)"])
     assert value_of(seen, "--settings") == str(tmp_path / "mine.json")
     assert "/.credentials.json)" in value_of(seen, "--disallowedTools")
 
