@@ -182,6 +182,8 @@ def result(
 
 def api_failure(status: int | Literal["connection"], text: str = "", **changes: Any) -> tuple[Step, ...]:
     """A failed API call: the synthetic assistant line and the result, a "success" with `is_error`."""
+    if not isinstance(status, int) and status != "connection":
+        raise ValueError(f"an API call fails with a status, as 429, or with 'connection', not {status!r}")
     line, end = _fake_lines.api_failure_lines(status, text=text)
     return _own(line, {}), _own(end, changes)
 

@@ -697,6 +697,8 @@ def test_wrong_scripts_are_refused_at_once() -> None:
         FakeCLI(["a string is no line: use say"])
     with pytest.raises(ValueError, match="empty"):
         FakeCLI(scripts=[])
+    with pytest.raises(ValueError, match="429, or with 'connection', not 'conection'"):
+        FakeCLI([api_failure("conection")])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="either"):
         FakeCLI()
     with pytest.raises(ValueError, match="plain word"):
