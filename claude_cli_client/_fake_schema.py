@@ -43,6 +43,36 @@ def instance_of(schema: Any, root: Any = None, depth: int = 0) -> Any:
     return make(schema, root, depth) if make else None
 
 
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_NAMED = ("properties", "$defs", "definitions")  # hold schemas by name
+_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "not")
+
+
+def unknown_type(schema: Any, place: str = "data") -> str:
+    """A `type` that no schema has, in the words of the real CLI; "" if all are known. Nothing else is checked."""
+    if not isinstance(schema, dict):
+        return ""
+    kind = schema.get("type", "object")
+    wrong = [f"/{i}" for i, one in enumerate(kind) if one not in _TYPES] if isinstance(kind, list) else []
+    if wrong or (not isinstance(kind, list) and kind not in _TYPES):
+        allowed, one_of = "must be equal to one of the allowed values", "must match a schema in anyOf"
+        second = f"type{wrong[0]} {allowed}" if wrong else "type must be array"
+        return f"{place}/type {allowed}, {place}/{second}, {place}/type {one_of}"
+    return next(filter(None, (unknown_type(part, f"{place}/{path}") for path, part in _parts(schema))), "")
+
+
+def _parts(schema: dict[str, Any]) -> list[tuple[str, Any]]:
+    parts = [(key, schema[key]) for key in _SINGLE if key in schema]
+    for key in _NAMED:
+        held = schema.get(key)
+        parts += [(f"{key}/{name}", part) for name, part in held.items()] if isinstance(held, dict) else []
+    for key in _LISTED:
+        held = schema.get(key)
+        parts += [(f"{key}/{index}", part) for index, part in enumerate(held)] if isinstance(held, list) else []
+    return parts
+
+
 # What fixes the value at once, first match wins.
 _FIXED: dict[str, Callable[[Any], Any]] = {
     "const": lambda value: value,

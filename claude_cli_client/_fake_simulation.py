@@ -29,7 +29,7 @@ from ._fake_lines import (
     streamed_message,
     tool_result_line,
 )
-from ._fake_schema import instance_of
+from ._fake_schema import instance_of, unknown_type
 
 TYPE_CHECKING = False  # see _fake_cli.py
 if TYPE_CHECKING:
@@ -148,10 +148,10 @@ class Simulation:
         if turns is not None and not re.fullmatch(r"-?\d+(\.\d+)?", turns):
             return f"error: option '--max-turns <turns>' argument '{turns}' is invalid. must be a number\n"
         try:
-            json.loads(self.value("--json-schema") or "{}")
+            wrong = unknown_type(json.loads(self.value("--json-schema") or "{}"))
         except ValueError as error:
             return f"Error: --json-schema is not valid JSON: {error}\n"
-        return ""
+        return wrong and f"Error: --json-schema is not a valid JSON Schema: {wrong}\n"
 
     def check(self) -> None:
         """Ends here what the real CLI would not begin. Without a transcript no session is missing."""

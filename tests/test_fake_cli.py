@@ -916,6 +916,15 @@ def test_a_session_goes_on_after_a_misspelt_cue() -> None:
         ("x", ["--session-id=no"], b"Invalid session ID"),
         ("x", [f"--session-id={SESSION}", "--continue"], b"also needs --fork-session"),
         ("x", ["--json-schema={no"], b"--json-schema is not valid JSON"),
+        (
+            "x", ['--json-schema={"type": "objekt"}'],
+            b"Error: --json-schema is not a valid JSON Schema: data/type must be equal to one of the allowed values, "
+            b"data/type must be array, data/type must match a schema in anyOf\n",
+        ),
+        (
+            "x", ['--json-schema={"properties": {"type": {"anyOf": [{"type": "null"}, {"type": ["string", "nul"]}]}}}'],
+            b"data/properties/type/anyOf/1/type/1 must be equal to one of the allowed values",
+        ),
         ("x", ["--max-turns=abc"], b"'abc' is invalid"),
     ],
 )
