@@ -13,7 +13,7 @@ hooks and memory. What it does there does not come back, but for what is linked:
 * No rule of the user's speaks of what is copied, as `Read(~/.claude/**)` does not: see `_withheld.py`.
 * Everything else is linked, not copied, whatever it is: what a hook or a script below the folder needs, only its
   author knows, and a hook that is not found denies nothing. Not linked is what the CLI writes for sessions
-  and processes of its own, see `_OWN`. A link that it replaces by a file goes with the folder.
+  and processes of its own, see `is_own`. A link that it replaces by a file goes with the folder.
 * So are the memories of the project and of subagents, and they are made where there are none: what the turn
   notes in them is meant for the next ones. But the file tools follow a link, and refuse what lies in the user's
   folder then: so where that changes nothing else, the CLI is told to have its memories there, see `memory_place`.
@@ -51,7 +51,9 @@ _OWN: Final = frozenset((
     "jobs", "daemon", "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json",
     "usage-data", "plugins", "cowork_plugins",
 ))  # fmt: skip
-_LOCK: Final = ".lock"  # of somebody else, who does not give it back here
+# Nor notes of what it did last (a CLI that has tidied the copy would put off to tidy the original), states and logs of
+# its daemon, and locks of somebody else, who does not give them back here.
+_OWN_KINDS: Final = re.compile(r"\.last-.*|daemon[.-](?:.*\.)?(?:json|log)|.*\.lock", re.DOTALL)
 
 
 def config_dir(env: Mapping[str, str], cwd: str) -> str:
@@ -107,6 +109,12 @@ def memory_place(env: Mapping[str, str], cwd: str) -> dict[str, str]:
     return {_MEMORY_DIR: config_dir(env, cwd)}
 
 
+def is_own(name: str) -> bool:
+    """Whether what has this name in a configuration folder is not linked."""
+    folded = name.lower()  # a disk may take both for one name
+    return folded in _OWN or _OWN_KINDS.fullmatch(folded) is not None
+
+
 def _link_others(source: str, target: str) -> None:
     try:
         names = os.listdir(source)
@@ -115,8 +123,7 @@ def _link_others(source: str, target: str) -> None:
     except OSError as error:  # a hook that stays behind would deny nothing, and nobody would hear of it
         raise StartError(f"what is in the configuration folder {source} must go along: {error}") from error
     for name in names:
-        folded = name.lower()  # a disk may take both for one name
-        if folded not in _OWN and not folded.endswith(_LOCK):
+        if not is_own(name):
             os.symlink(os.path.realpath(os.path.join(source, name)), os.path.join(target, name))
 
 

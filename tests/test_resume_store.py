@@ -516,7 +516,7 @@ def test_where_nothing_is_copied_nothing_is_denied(look, store, options):
 
 LINKED = [
     "CLAUDE.md", "agents", "agent-memory", "hooks", "key.sh", "workflows", "settings.local.json", ".config.json",
-    "remote-settings.json", "policy-limits.json", "a name of\nthe user's \udcff",
+    "remote-settings.json", "policy-limits.json", "daemonize.sh", "daemon-rules.md", "a name of\nthe user's \udcff",
 ]  # fmt: skip
 
 
@@ -541,13 +541,15 @@ OWN = [
     "projects", "sessions", "session-env", "shell-snapshots", "file-history", "tasks", "todos", "teams", "dev-mods",
     "history.jsonl", "backups", "cache", "debug", "statsig", "telemetry", "stats-cache.json", "usage-data", "plugins",
     "cowork_plugins", "jobs", "daemon", ".credentials.json", ".claude.json", "settings.json",
-    "cowork_settings.json", "Projects", ".claude.json.lock",
+    "cowork_settings.json", "Projects", ".claude.json.lock", ".last-cleanup", ".last-update-result.json",
+    "daemon.status.json", "daemon.scheduled.status.json", "daemon-auth-status.json", "daemon.json", "daemon.log",
+    "daemon.lock",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["folders", "files", "links"])
 def test_what_the_cli_writes_for_itself(tmp_path, kind):
-    """Is not linked: neither its sessions, nor what is copied, whatever lies in the place of it."""
+    """Is not linked: neither its sessions and notes, nor what is copied, whatever lies in the place of it."""
     for name in ("c", "t", "x"):
         (tmp_path / name).mkdir()
     for name in OWN:
