@@ -17,20 +17,28 @@ from ._merge import ALIASES
 # What no option is called, and what somebody means by it who has read of `unattended(allow=..., deny=...)`.
 _MEANT: Final = {"allow": "allowed_tools", "deny": "disallowed_tools"}
 
+# A value that a sentence quotes, or as much as it shows of one. An apostrophe stands behind a letter.
+_QUOTED: Final = r"""(?<!\w)'(?:\\.|[^'\\])*(?:'|$)|"(?:\\.|[^"\\])*(?:"|$)"""
+
 
 def in_flags(message: str, flags: Mapping[str, str], refused: bool = False) -> str:
     """An error of the library with flags for options.
 
     Its first line only, and only `name=` without a value, of what to change or give: the rest may be the CLI's
-    or the API's words. `refused`: nothing was started, so all of it is ours, with the options' bare names.
+    or the API's words. What stands in quotes is a value, and stays. `refused`: nothing was started, so all of it
+    is ours, with the options' bare names.
     """
     first, *rest = message.split("\n")
     names = "|".join(flags)
-    first = re.sub(rf"(?<![\w-])({names})=(?:True)?(?![^\s;,)])", lambda found: flags[found[1]], first)
+
+    def flag(found: re.Match[str]) -> str:
+        return flags[found[1]] if found[1] else found[0]
+
+    first = re.sub(rf"{_QUOTED}|(?<![\w-])({names})=(?:True)?(?![^\s;,)])", flag, first)
     if refused:
         # At the beginning, behind "use" and the like, or with a "_" that no English word has; not in a path or value.
         place = r"^|(?<=\buse )|(?<=\bgive )|(?<=\bneeds )|(?<![\w'/.-])(?=\w*_)"
-        first = re.sub(rf"(?:{place})({names})(?![\w'/.=-])", lambda found: flags[found[1]], first)
+        first = re.sub(rf"{_QUOTED}|(?:{place})({names})(?![\w'/.=-])", flag, first)
     rest = [re.sub(r'\bcli_path="([^"]*)"', r"--cli-path \1", line) for line in rest]
     return "\n".join([first, *rest])
 
