@@ -307,8 +307,8 @@ class Pieces:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether deltas have come whose block has not."""
-        return bool(self._streamed)
+        """Whether text has come as deltas whose block has not; an empty one shows nobody anything."""
+        return any(self._streamed)
 
     def of(self, event: Event) -> str:
         """What is new in it, "" where nothing is."""

@@ -217,6 +217,14 @@ def test_json_lines_with_data(run):
     assert json.loads(out.splitlines()[0])["data"]["subtype"] == "init"
 
 
+def test_nothing_is_void_that_nobody_saw(capsys):
+    """A stream that broke behind an empty delta has shown nothing that could be taken back."""
+    answer = _run_program.Answer(io.StringIO())
+    for event in (Event("text_delta", message_id="m"), Event("retracted", message_id="m")):
+        answer.event(event)
+    assert capsys.readouterr().err == ""
+
+
 def test_unknown_events_keep_their_line():
     """Of a type this version does not know the content is nowhere else, so `data` is there."""
     fields = _run_program.event_fields(Event("new_thing", raw='{"type": "new_thing", "x": 1}'))
@@ -371,6 +379,9 @@ def test_a_wrong_word_for_the_doctor(capsys):
         (["--fork-session"], "--fork-session needs --resume or --continue"),
         (["--tools", "bash"], "--tools[0]: the tool is called 'Bash'"),
         (["--cwd", "/name"], "--cwd must be an existing directory, and '/name' is not"),
+        (["--cwd", "/my max_turns dir"], "--cwd must be an existing directory, and '/my max_turns dir' is not"),
+        (["--cwd", "/it's max_turns"], """--cwd must be an existing directory, and "/it's max_turns" is not"""),
+        (["--cwd", "/give model= x"], "--cwd must be an existing directory, and '/give model= x' is not"),
     ],
 )
 def test_a_refusal_names_the_flag(run, words, said):
@@ -379,6 +390,11 @@ def test_a_refusal_names_the_flag(run, words, said):
         code, _, err = run(fake, "Hi", *words)
     assert code == 2
     assert err.startswith(f"claude_cli_client: {said}")
+
+
+def test_an_apostrophe_is_no_quote():
+    """What stands behind it is still our own sentence."""
+    assert __main__._in_flags("the CLI's own max_turns", True) == "the CLI's own --max-turns"
 
 
 def test_a_missing_cli_is_named_by_the_flag():
