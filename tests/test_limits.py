@@ -167,11 +167,15 @@ def test_the_start_limit_shows_the_command_without_secrets(play, clock):
         assert secret not in message
 
 
-def test_noise_is_no_start(play):
+def test_noise_is_no_start(play, clock):
     """A program that prints for ever, but no JSON, has the start's limit, and the error shows what it says."""
-    fake = play(ignore_stdin(), repeat(100_000, raw_bytes(b"y\n"), pause(0.01)))
+    noise = raw_bytes(b"y\n"), pause(0.01)
+    fake = play(ignore_stdin(), *noise, ready("on"), repeat(100_000, *noise))
+    run = Client(cli_path=fake.path).run("p", start_timeout=100, idle_timeout=None)
+    fake.wait("on")
+    clock.move(200, run)
     with pytest.raises(TurnTimeout, match=r"others, the last 'y'; change it with start_timeout=") as caught:
-        Client(cli_path=fake.path).ask("p", start_timeout=0.5)
+        run.result()
     assert caught.value.kind == "start"
 
 
