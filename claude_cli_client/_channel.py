@@ -128,7 +128,8 @@ class Channel:
 
     def start(self) -> None:
         """Start the process; blocks until it runs. Raises what starting it raised, a `StartError` where the system
-        refused. That is said by the reader's thread: what rises in this one is a signal handler's.
+        refused. That is said by the reader's thread; in this one only Python's own word for a thread that cannot be
+        had is taken for it: all else that rises here is a signal handler's.
 
         `on_end` is called exactly once for it, whatever happens: here only if no thread started.
         """
