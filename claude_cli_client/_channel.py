@@ -113,6 +113,7 @@ class Channel:
         # Set by any thread, read by the reader after a wake-up. Only ever set, never taken back.
         self.cancelled = False
         self.hard = False
+        self.at_exit = False  # it is the exit hook that has ended it, and nobody before that
         self.grace = GRACE
         self.wake = WakeUp()
         # Taken at the start, given back by `release`.
@@ -166,7 +167,7 @@ class Channel:
         """The reader's thread."""
         from ._reader import Reader, read  # which imports this module
 
-        here.reads = True
+        here.reads = self
         read(self, Reader)
 
     def finish(self) -> None:
@@ -203,7 +204,7 @@ class Channel:
         waits for itself or another one reads nothing meanwhile. Nor on the thread that is about to start
         it: a signal handler that closes the client there would wait for what comes behind its return.
         """
-        waits_for_itself = here.reads or (self._starter is here.mark and not self._claim.locked())
+        waits_for_itself = here.reads is not None or (self._starter is here.mark and not self._claim.locked())
         return self._era is _fork.era and self.ended.wait(0 if waits_for_itself else seconds)
 
     @property

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from . import _fork
+from ._sync import here
 from .options import MARKER
 
 if TYPE_CHECKING:
@@ -333,9 +334,11 @@ def end_with_interpreter() -> None:
 
 
 def cancelled(what: str) -> str:
-    """The sentence for what was cancelled: while the interpreter ends it was that, and nobody's `cancel`."""
-    remedy = "join the threads that use it before the main thread ends"
-    return f"{what}, since the interpreter is ending; {remedy}" if ending else what
+    """The sentence for what was cancelled, with the reason where that was the end of the interpreter, and nobody's
+    `cancel`. On the thread that reads it."""
+    if here.reads is None or not here.reads.at_exit:
+        return what
+    return f"{what}, since the interpreter is ending; join the threads that use it before the main thread ends"
 
 
 def _end_all() -> None:
@@ -343,6 +346,7 @@ def _end_all() -> None:
     ending = True
     running = list(live)
     for run in running:
+        run.at_exit = not run.is_ending
         run.cancel(grace=_EXIT_GRACE)
     try:
         _await(running, _EXIT_BOUND)

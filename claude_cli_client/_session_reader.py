@@ -51,7 +51,7 @@ class SessionChannel(Channel):
         self.gone = False  # its process has ended: from now on no turn is taken
 
     def _main(self) -> None:
-        here.reads = True
+        here.reads = self
         _reader.read(self, SessionReader)
 
     @property

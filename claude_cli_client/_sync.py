@@ -14,10 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from . import _fork
 from ._handlers import raise_hosts
+
+if TYPE_CHECKING:
+    from ._channel import Channel
 
 _T = TypeVar("_T")
 
@@ -159,7 +162,7 @@ class Call:
 
 
 class _Here(threading.local):
-    reads = False  # a reader's thread
+    reads: Channel | None = None  # on a reader's thread: the run that it reads
     call: Call | None = None  # on the thread of a callback
 
     def __init__(self) -> None:  # on each thread, when it first looks

@@ -14,6 +14,7 @@ import pytest
 from hosts import Host, gone
 from waiting import DEADLINE
 
+from claude_cli_client import Client, TurnCancelled, _cleanup
 from claude_cli_client.testing import (
     FakeCLI,
     hang,
@@ -151,6 +152,23 @@ def test_a_thread_hears_that_the_interpreter_ends(ask: str, what: str) -> None:
         remedy = "join the threads that use it before the main thread ends"
         assert host.lines() == [f"{what}, since the interpreter is ending; {remedy}"]
         ends(host, fake)
+
+
+def test_what_was_cancelled_before_the_end_says_no_more(play, monkeypatch) -> None:
+    """The hook ends what somebody has cancelled already: the error does not name the end of the interpreter."""
+    fake = play(init(), ready("up"), hang())
+    run = Client(cli_path=fake.path).run("x")
+    fake.wait("up")
+    with monkeypatch.context() as during:
+        during.setattr(run._channel.wake, "set", lambda: None)  # its reader has not looked yet
+        run.cancel()
+        during.setattr(_cleanup, "ending", True)
+        during.setattr(_cleanup, "_await", lambda *_: None)
+        _cleanup._end_all()
+    run._channel.wake.set()
+    with pytest.raises(TurnCancelled) as caught:
+        run.result()
+    assert caught.value.message == "the turn was cancelled"
 
 
 def test_a_cli_that_resists_does_not_hold_the_interpreter() -> None:
