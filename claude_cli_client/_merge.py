@@ -281,7 +281,7 @@ def check(options: Mapping[str, Any]) -> None:
         if value is not None:
             OPTIONS[name].check(name, value)
     refuse_conflicts(options)
-    if _has_tools(options):
+    if _has_tools(options) or options.get("disallowed_tools"):
         from ._tool_names import guards_nothing
 
         if fault := guards_nothing(options):
@@ -317,17 +317,19 @@ def shadow(options: Mapping[str, Any]) -> str:
 _ALL: Final = frozenset({"*", "*(*)"})
 
 
-def misnamed(options: Mapping[str, Any]) -> str:
-    """A rule that does nothing: what to write; else "".
+_NAMING: Final = ("allowed_tools", "disallowed_tools", "unattended", "hooks", "agents", "tools")
 
-    One that means a tool of ours by a wrong name, or one of `unattended` that is meant to limit edits where all of
-    `cwd` may be edited.
+
+def misnamed(options: Mapping[str, Any]) -> str:
+    """A rule or a name of a tool that does nothing, or less than it seems to: what to write; else "".
+
+    Or a rule of `unattended` that is meant to limit edits where all of `cwd` may be edited.
     """
-    if _has_tools(options):
+    if _on(options, *_NAMING):
         from ._tool_names import means_another
 
         return means_another(options) or _limits_nothing(options)
-    return _limits_nothing(options)
+    return ""
 
 
 def _limits_nothing(options: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from ._checks import split_rules
 from ._globs import glob
 from ._paths import IGNORED, PathPattern, Places, pattern
 from ._permissions import PermissionRequest
+from ._rule_faults import no_domain, no_parentheses
 from ._shell import Unclear, parts
 from ._suspicion import VALUE, could_be, filled, spoken
 
@@ -324,7 +325,7 @@ def _read(text: str, allowing: bool) -> Rule:
     content = rest[:-1]
     reader = _READERS.get(tool)
     if reader is None:
-        raise ValueError(f"no rule for {tool} has parentheses{_HINTS.get(tool, '')}: {text[:60]!r}")
+        raise ValueError(f"{no_parentheses(tool)}: {text[:60]!r}")
     if not content.strip() or content != content.strip():
         raise ValueError(f"the parentheses are empty, or hold spaces at an end: {text[:60]!r}")
     return Rule(text, tool, reader(content, allowing))
@@ -366,7 +367,7 @@ def _edit_path(content: str, allowing: bool) -> Path:
 def _domain(content: str, allowing: bool) -> Domain:
     scheme, _, name = content.partition(":")
     if scheme != "domain" or not re.fullmatch(r"(\*\.)?([A-Za-z0-9-]+\.)*[A-Za-z0-9-]+", name):
-        raise ValueError(f"a rule for WebFetch is WebFetch(domain:example.com), not WebFetch({content[:60]})")
+        raise ValueError(no_domain(content))
     return Domain(name.lower())
 
 
@@ -398,10 +399,6 @@ _READERS: Final[Mapping[str, Callable[[str, bool], Any]]] = {
 _INSTEAD: Final = {
     True: "to let all calls run is permission_mode='bypassPermissions'",
     False: "to take all tools away is tools=[]",
-}
-_HINTS: Final = {
-    **dict.fromkeys(("Write", "MultiEdit", "NotebookEdit"), "; Edit(path) is for all tools that edit"),
-    **dict.fromkeys(_SEARCHERS, "; Read(path) is for files"),
 }
 
 

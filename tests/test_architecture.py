@@ -25,7 +25,8 @@ LAYERS = {
     1: "options _checks _objects _argv _env _merge _lines _recover _parse _reduce _verdict _protocol callbacks "
     "_permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell _paths mcp _tools "
     "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
-    "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names _globs",
+    "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names _own_tools "
+    "_rule_faults _globs",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk "
     "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file "
@@ -46,7 +47,7 @@ PURE_LATER = {
     "_log": {"logging"},
     "_argv": {"shlex"},
     "_merge": {"difflib"},
-    "_tool_names": {"difflib"},
+    "_own_tools": {"difflib"},
     "_hooks": {"difflib"},
     "_hook_reply": {"difflib"},
     "_paths": {"unicodedata"},

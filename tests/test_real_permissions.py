@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from claude_cli_client import (
     unattended,
 )
 from claude_cli_client import tool as library_tool
+from claude_cli_client._rule_faults import NO_PARENTHESES
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE
 
 pytest_plugins = ["real_cli"]
@@ -250,6 +252,111 @@ def test_a_session_goes_on_after_an_exit(cli: RealCLI):
     with pytest.raises(SystemExit):
         session.ask(TOUCH)
     assert session.ask("next [[text: mine]]").result == "mine"
+
+
+# --- rules that do nothing ----------------------------------------------------------------------
+
+# A call of each tool of whose rules the CLI reads no parentheses, a rule that seems to mean it, what the model reads
+# of a call that ran. The last two tools are those of other versions.
+UNREAD = {
+    "Write": ("Write(src/**)", {"file_path": "src/new", "content": "x"}, "created successfully"),
+    "NotebookEdit": (
+        "NotebookEdit(src/**)",
+        {"notebook_path": "src/n.ipynb", "cell_id": "c", "new_source": "y"},
+        "Updated cell",
+    ),
+    "Grep": ("Grep(src/**)", {"pattern": "cells", "path": "src"}, "n.ipynb"),
+    "Glob": ("Glob(src/**)", {"pattern": "*", "path": "src"}, "n.ipynb"),
+    "Monitor": ("Monitor(touch:*)", {"command": "touch ran", "description": "look"}, "Monitor started"),
+    "WebSearch": ("WebSearch(weather)", {"query": "weather"}, "Web search results"),
+    "WebFetch": ("WebFetch(https://x.invalid)", {"url": "https://x.invalid", "prompt": "x"}, "Unable to verify"),
+    "ToolSearch": ("ToolSearch(weather)", {"query": "weather"}, ""),
+    "MultiEdit": ("MultiEdit(src/**)", {}, "No such tool"),
+    "LS": ("LS(src/**)", {}, "No such tool"),
+}
+NOTEBOOK = {
+    "cells": [{"cell_type": "code", "id": "c", "metadata": {}, "source": "x", "outputs": [], "execution_count": None}],
+    "metadata": {},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def call_in_src(cli: RealCLI, name: str, inputs: dict[str, Any], **options: Any) -> str:
+    """What the model reads of this call, whose paths are below the folder that it works in."""
+    (cli.cwd / "src").mkdir(exist_ok=True)
+    (cli.cwd / "src" / "n.ipynb").write_text(json.dumps(NOTEBOOK))
+    whole = {key: str(cli.cwd / value) if value.startswith("src") else value for key, value in inputs.items()}
+    read = tool("Read", file_path=str(cli.cwd / "src" / "n.ipynb"))
+    cli.ask(f"go {read}[[then]]{tool(name, **whole)}", **options)
+    return cli.api.last().results[-1]
+
+
+def test_every_tool_without_parentheses_is_tried():
+    """What is refused of rules is what the next tests have seen."""
+    assert UNREAD.keys() == {*NO_PARENTHESES, "WebFetch"}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_rule_that_forbids_nothing(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, name: str):
+    """Why they are refused: the CLI passes over them, and the tool runs."""
+    rule, inputs, ran_as = UNREAD[name]
+    monkeypatch.setattr("claude_cli_client._tool_names.unread", lambda rule, allowing: "")
+    allowed = [f"{name}(x)"] if name in ("Grep", "Glob") else []  # else there is no such tool
+    mode = "bypassPermissions"
+    told = call_in_src(cli, name, inputs, disallowed_tools=[rule], allowed_tools=allowed, permission_mode=mode)
+    assert ran_as in told
+    assert "denied" not in told
+
+
+@pytest.mark.parametrize("name", ["Write", "NotebookEdit", "Monitor", "WebSearch", "WebFetch"])
+def test_a_rule_that_allows_nothing(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, name: str):
+    """The CLI asks all the same."""
+    rule, inputs, ran_as = UNREAD[name]
+    monkeypatch.setattr("claude_cli_client._tool_names.unread", lambda rule, allowing: "")
+    asked = Asked(Deny("no"))
+    assert ran_as not in call_in_src(cli, name, inputs, allowed_tools=[rule], can_use_tool=asked)
+    assert asked.names == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("Write", "Write(*)"),
+        ("Write", "Write()"),
+        ("Write", "Write(content:x)"),
+        ("Write", "Edit(src/**)"),
+        ("NotebookEdit", "NotebookEdit(cell_id:c)"),
+        ("Grep", "Grep(pattern:cells)"),
+        ("Grep", "Read(src/**)"),
+        ("Glob", "Read(src/**)"),
+        ("Monitor", "Monitor(command:touch ran)"),
+        ("Monitor", "Bash(touch *)"),
+        ("WebSearch", "WebSearch(query:wea*)"),
+        ("WebFetch", "WebFetch(prompt:x)"),
+        ("WebFetch", "WebFetch(domain:*)"),
+    ],
+)
+def test_a_rule_that_forbids(cli: RealCLI, name: str, rule: str):
+    """Why these are not refused, and what our messages name instead."""
+    _, inputs, ran_as = UNREAD[name]
+    allowed = [f"{name}(pattern:x)"] if name in ("Grep", "Glob") else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # these allow nothing, but bring the tool
+        told = call_in_src(
+            cli, name, inputs, disallowed_tools=[rule], allowed_tools=allowed, permission_mode="bypassPermissions"
+        )
+    assert ran_as not in told
+
+
+def test_a_rule_for_a_subagent_takes_the_tool(cli: RealCLI):
+    """Of an agent's disallowed tools the CLI reads the name alone, so nothing of it is refused."""
+    agents = {"helper": {"description": "helps", "prompt": "Help.", "disallowedTools": ["Write(src/**)"]}}
+    write = tool("Write", file_path=str(cli.cwd / "ran"), content="x")
+    helper = tool("Agent", description="d", prompt=f"do {write}", subagent_type="helper", run_in_background=False)
+    cli.ask(f"go {helper}", permission_mode="bypassPermissions", agents=agents)
+    assert not ran(cli)
+    assert any("No such tool available: Write" in told for request in cli.api.requests() for told in request.results)
 
 
 # --- questions and plans ----------------------------------------------------------------------

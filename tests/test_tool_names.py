@@ -1,4 +1,4 @@
-"""Names of tools of ours in rules and hooks: what would guard nothing is refused, what would allow nothing warns."""
+"""Names of tools in rules and hooks: what would guard nothing is refused, what would allow nothing warns."""
 
 import pytest
 
@@ -100,3 +100,53 @@ def test_server_that_answers_for_itself():
             return None
 
     merge({}, {"mcp_servers": {"shop": Changing([price])}, "disallowed_tools": ["mcp__shop__prize"]})
+
+
+EDITS = "no rule for {} has parentheses; Edit(path) is for all tools that edit"
+FILES = "no rule for {} has parentheses; Read(path) is for files"
+UNREAD = {
+    "Write(src/**)": EDITS.format("Write"),
+    "Write(file_path:/srv/x)": EDITS.format("Write"),
+    "MultiEdit(src/**)": EDITS.format("MultiEdit"),
+    "NotebookEdit(notebook_path:*)": EDITS.format("NotebookEdit"),
+    "Grep(src/**)": FILES.format("Grep"),
+    "Glob(path:src)": FILES.format("Glob"),
+    "Monitor(rm:*)": "no rule for Monitor has parentheses; Bash(command) is for its commands",
+    "WebSearch(weather)": "no rule for WebSearch has parentheses",
+    "WebFetch(https://x.org)": "a rule for WebFetch is WebFetch(domain:example.com), not WebFetch(https://x.org)",
+    "WebFetch(domain:x.org/a)": "a rule for WebFetch is WebFetch(domain:example.com), not WebFetch(domain:x.org/a)",
+    "mcp__docs__find(x)": "no rule for mcp__docs__find has parentheses",
+    "mcp__docs(sku:1)": "no rule for mcp__docs has parentheses",
+}
+
+
+@pytest.mark.parametrize("rule", UNREAD)
+def test_rule_that_forbids_nothing(rule):
+    """The CLI does not read these parentheses, and passes over the rule: refused, with what to write instead."""
+    with pytest.raises(ValueError) as caught:
+        merge({"disallowed_tools": ["Bash(rm *)", rule]}, {})
+    assert str(caught.value) == f"the rule {rule!r} of disallowed_tools forbids nothing: {UNREAD[rule]}"
+
+
+@pytest.mark.parametrize("rule", [*UNREAD, "WebSearch(query:weather)"])
+def test_rule_that_allows_nothing(rule):
+    """It harms less, so it is a warning. Fields are for forbidding alone."""
+    why = UNREAD.get(rule, "no rule for WebSearch has parentheses")
+    assert misnamed(merge({}, {"allowed_tools": rule})) == f"the rule {rule!r} of allowed_tools allows nothing: {why}"
+
+
+@pytest.mark.parametrize("rule", [
+    "Write", "Write(*)", "Write()", "Write(content:x)", "WebSearch(query:weather*)", "Monitor(command:touch *)",
+    "Grep(pattern:*)", "mcp__docs__find(sku:1)", "mcp__docs__fi*", "mcp__*", "mcp__docs()", "WebFetch(domain:x.org)",
+    "WebFetch(domain:*)", "WebFetch(domain:*.x.org)", "WebFetch(prompt:x)", "Agent(x)", "Skill(x)", "Bash(rm *)",
+    "Edit(src/**)", "Read(src/**)", "PowerShell(rm x)", "Later(x)", "W*",
+])  # fmt: skip
+def test_rule_that_forbids_something(rule):
+    """What the CLI reads, or may, is left to it."""
+    assert not misnamed(merge({}, {"disallowed_tools": [rule]}))
+
+
+def test_rule_for_a_subagent():
+    """There the CLI takes the whole tool away, whatever the parentheses hold."""
+    agent = {"description": "writes", "prompt": "Write.", "disallowedTools": ["Write(src/**)"]}
+    assert not misnamed(merge({}, {"agents": {"writer": agent}}))
