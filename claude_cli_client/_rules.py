@@ -6,7 +6,7 @@ Pure. The syntax is the CLI's:
     Read(src/**)  Edit(//srv/app/**)  Edit(~/x)  paths; `//` absolute, `/` and none: from `cwd`
     WebFetch(domain:example.com)                 also domain:*.example.com
     Agent(Explore)  Skill(name)  Skill(name *)
-    Read  mcp__server  mcp__server__*  mcp__server__tool
+    Read  mcp__server  mcp__server__*  mcp__server__tool  mcp__server__to*; to deny also mcp__*
 
 A rule is read for one of two sides. `Rule.allows` says yes only where nothing else can be meant;
 `Rule.denies` says no only where it cannot be meant. They are not each other's opposite: a command
@@ -83,15 +83,18 @@ def _same_tool(rule: Rule, request: PermissionRequest, sure: bool) -> bool:
 
 def _same_server(tool: str, request: PermissionRequest, sure: bool) -> bool:
     """`mcp__a` is all of the server a. A server may be called `a__b`, so to be sure look at its name; to
-    deny, `mcp__a__b` is that whole server, too."""
+    deny, `mcp__a__b` is that whole server, too. With `*` the whole name is compared, and its server to be sure."""
     name = request.tool_name
-    server = tool.removesuffix("__*")
-    if name == tool and server == tool and "__" in tool[5:]:
-        return True
-    if not name.startswith(server + "__") or (sure and "__" in server[5:]):
+    if "*" not in tool:
+        if name == tool and "__" in tool[5:]:
+            return True
+        if not name.startswith(tool + "__") or (sure and "__" in tool[5:]):
+            return False
+    elif not glob(tool, name):
         return False
     known = (request.mcp_server or {}).get("name")
-    return not sure or known is None or "mcp__" + re.sub(r"[^A-Za-z0-9_-]", "_", str(known)) == server
+    server = "mcp__" + re.sub(r"[^A-Za-z0-9_-]", "_", str(known))
+    return not sure or known is None or (tool.startswith(server + "__") if "*" in tool else server == tool)
 
 
 # --- what of it
@@ -311,13 +314,11 @@ def read_rules(name: str, value: Any, allowing: bool) -> tuple[Rule, ...]:
 
 def _read(text: str, allowing: bool) -> Rule:
     tool, opened, rest = text.partition("(")
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*(__\*)?", tool):
+    if not re.fullmatch(r"mcp__[A-Za-z0-9_*-]*|[A-Za-z][A-Za-z0-9_-]*", tool):
         instead = _INSTEAD[allowing] if text.startswith("*") else "a rule is a tool's name, or Tool(what of it)"
         raise ValueError(f"no rule for a tool: {text[:60]!r}; {instead}")
     if tool.startswith("mcp__"):
-        return _mcp(text, tool, opened)
-    if "*" in tool:
-        raise ValueError(f"a tool's name takes no '*': {text[:60]!r}")
+        return _mcp(text, allowing)
     if allowing and tool == "AskUserQuestion":
         raise ValueError("AskUserQuestion cannot be allowed: nobody is there to answer")
     if not opened:
@@ -331,10 +332,14 @@ def _read(text: str, allowing: bool) -> Rule:
     return Rule(text, tool, reader(content, allowing))
 
 
-def _mcp(text: str, tool: str, opened: str) -> Rule:
-    parts_ = tool.removesuffix("__*").split("__")
-    if opened or len(parts_) < 2 or not all(parts_) or (tool.endswith("__*") and len(parts_) > 2):
-        raise ValueError(f"an MCP rule is mcp__server, mcp__server__* or mcp__server__tool, not {text[:60]!r}")
+def _mcp(text: str, allowing: bool) -> Rule:
+    """The CLI's globs: to deny, any; to allow, the server must be written out."""
+    tool = text.removesuffix("()").removesuffix("(*)")
+    server, wild, _ = tool.partition("*")
+    if "(" in tool or not all(tool.split("__")):
+        raise ValueError(f"an MCP rule is mcp__server, mcp__server__tool or mcp__server__to*, not {text[:60]!r}")
+    if allowing and wild and "__" not in server[5:]:
+        raise ValueError(f"to allow, an MCP rule names its server, as mcp__server__*, not {text[:60]!r}")
     return Rule(text, tool)
 
 

@@ -563,6 +563,55 @@ def test_unattended_allows_a_tool_of_a_server(cli: RealCLI, rule: str):
     assert calls
 
 
+GLOBS = {
+    # The rule -> whether it allows, and whether it denies, the tool mcp__my__drop.
+    "mcp__my": (True, True),
+    "mcp__my__dr*": (True, True),
+    "mcp__my__*op": (True, True),
+    "mcp__my__d*()": (True, True),
+    "mcp__my__drop(*)": (True, True),
+    "mcp__*": (False, True),
+    "mcp__m*": (False, True),
+    "mcp__my*": (False, True),
+    "mcp__m*__drop": (False, True),
+    "mcp__my__d?op": (False, False),
+    "mcp__my__drop(x)": (False, False),
+}
+
+
+@pytest.mark.parametrize("rule", GLOBS)
+def test_rules_with_stars_mean_what_the_cli_means(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, rule: str):
+    """What the CLI takes to allow or to deny is what `unattended` takes, and both do the same with it."""
+    calls = []
+
+    @library_tool
+    def drop() -> str:
+        """Drop it."""
+        calls.append(1)
+        return "dropped"
+
+    def runs(**options: Any) -> bool:
+        calls.clear()
+        cli.ask(f"go {tool('mcp__my__drop')}", mcp_servers={"my": ToolServer([drop])}, **options)
+        return bool(calls)
+
+    def preset(**rules: list[str]) -> Any:
+        try:
+            return unattended(**rules)
+        except ValueError:
+            return None
+
+    for check in ("guards_nothing", "means_another"):
+        monkeypatch.setattr(f"claude_cli_client._tool_names.{check}", lambda options: "")
+    allows, denies = GLOBS[rule]
+    assert runs(allowed_tools=[rule], permission_mode="default") is allows
+    assert runs(disallowed_tools=[rule], permission_mode="bypassPermissions") is not denies
+    allowing, denying = preset(allow=[rule]), preset(allow=["mcp__my"], deny=[rule])
+    assert (allowing is not None, denying is not None) == (allows, denies)
+    assert allowing is None or runs(unattended=allowing)
+    assert denying is None or not runs(unattended=denying)
+
+
 def test_unattended_denies_a_tool_of_a_server_that_a_hook_may_decide(cli: RealCLI):
     """The CLI says that something else may want a person, and not what."""
     calls = []

@@ -211,10 +211,11 @@ def test_wrong_options(wrong):
         "WebFetch(domain:example.com/x)",
         "mcp__",
         "mcp__shop__",
-        "mcp__shop__get_*",
-        "mcp__shop__a__*",
+        "mcp__shop__st?ck",
+        "mcp__shop__[s]tock",
+        "mcp__shop__get_*(x)",
         "mcp__shop(x)",
-        "mcp__*",
+        "mcp_*",
         "*",
         "Ba*",
         "Agent(*)",
@@ -1081,6 +1082,50 @@ def test_other_hosts_are_not_denied():
 
 
 # --- MCP, subagents, skills -------------------------------------------------------------------------
+
+
+SERVER_GLOBS = ["mcp__*", "mcp__**", "mcp__sh*", "mcp__shop*", "mcp__shop_*", "mcp__sh*__price", "mcp__*price"]
+TOOL_GLOBS = ["mcp__shop__pr*", "mcp__shop__*ce", "mcp__shop__p*c*", "mcp__shop__**", "mcp__shop__*()", "mcp__shop(*)"]
+
+
+@pytest.mark.parametrize("rule", [*SERVER_GLOBS, *TOOL_GLOBS])
+def test_globs_deny_tools(rule):
+    """To deny, the whole name is compared, and `*` is anything in it."""
+    assert isinstance(answer(unattended(["mcp__shop__price"], [rule]), "mcp__shop__price"), Deny)
+
+
+@pytest.mark.parametrize("rule", SERVER_GLOBS)
+def test_globs_of_servers_allow_nothing(rule):
+    """The CLI passes over them, so they are a ValueError."""
+    with pytest.raises(ValueError, match="names its server"):
+        unattended([rule])
+
+
+@pytest.mark.parametrize("rule", TOOL_GLOBS)
+def test_globs_allow_tools(rule):
+    """To allow, they mean tools of the server that is written out."""
+    asked = PermissionRequest("mcp__shop__price", mcp_server={"name": "shop", "source": "sdk"})
+    assert isinstance(unattended([rule])(asked), Allow)
+    for name in ("mcp__shop", "mcp__shopping__price", "mcp__Shop__price"):
+        assert isinstance(answer(unattended([rule]), name), Deny)
+
+
+@pytest.mark.parametrize(
+    ("rule", "server", "meant"),
+    [
+        ("mcp__my__*", "my__db", False),
+        ("mcp__my__d*", "my__db", False),
+        ("mcp__my__db__*", "my__db", True),
+        ("mcp__my__db__dr*", "my__db", True),
+        ("mcp__my__db__*", "my", True),
+        ("mcp__my__d*", "my", True),
+        ("mcp__my__e*", "my", False),
+    ],
+)
+def test_globs_and_servers_with_underscores(rule, server, meant):
+    """`mcp__my__db__drop` is `drop` of my__db, or `db__drop` of my: the server must stand before the `*`."""
+    asked = PermissionRequest("mcp__my__db__drop", mcp_server={"name": server, "source": "sdk"})
+    assert isinstance(unattended([rule])(asked), Allow if meant else Deny)
 
 
 @pytest.mark.parametrize("rule", ["mcp__shop", "mcp__shop__*", "mcp__shop__price"])
