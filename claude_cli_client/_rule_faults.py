@@ -53,3 +53,9 @@ def _is_field(tool: str, content: str) -> bool:
     if tool == "Monitor" and value == "*":  # `rm:*` is how commands are written
         return name in ("command", "description")
     return bool(colon) and re.fullmatch(r"[A-Za-z_]\w+", name) is not None
+
+
+def bare_command(rule: str) -> str:
+    """What to write for a command that a rule means without arguments only; "" if it is none."""
+    found = re.fullmatch(r"Bash\(([^\s*:]+)\)", rule)
+    return f"write 'Bash({found[1]} *)', which is for the command with arguments and without" if found else ""

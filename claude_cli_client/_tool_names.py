@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ._checks import split_rules
 from ._objects import is_tool_server
-from ._rule_faults import unread
+from ._rule_faults import bare_command, unread
 
 if TYPE_CHECKING:
     from ._own_tools import OwnTools
@@ -34,7 +34,19 @@ def means_another(options: _Options) -> str:
         (_first(options, _ALLOWS, _of_tool(own.fault)) if own else "")
         or (_first(options, _PLACES, _of_tool(own.doubt)) if own else "")
         or _first(options, ["allowed_tools"], lambda rule: unread(rule, allowing=True))
+        or _forbids_little(options)
     )
+
+
+def _forbids_little(options: _Options) -> str:
+    """A rule that forbids a command without arguments only, where no other one forbids it with them."""
+    forbidden = {rule for place in _FORBIDS for rule in _PLACES[place][1](options)}
+
+    def fault(rule: str) -> str:
+        whole = {f"{rule[:-1]} *)", f"{rule[:-1]}:*)", f"{rule[:-1]}*)"}
+        return "" if whole & forbidden else bare_command(rule)
+
+    return _first(options, _FORBIDS, fault, "forbids the bare command alone")
 
 
 def _own(options: _Options) -> OwnTools | None:
@@ -54,12 +66,12 @@ def _of_tool(fault: _Fault) -> _Fault:
     return lambda rule: fault(rule.partition("(")[0])
 
 
-def _first(options: _Options, places: Iterable[str], fault: _Fault) -> str:
+def _first(options: _Options, places: Iterable[str], fault: _Fault, does: str = "") -> str:
     for place in places:
-        what, given, effect = _PLACES[place]
+        what, given, nothing = _PLACES[place]
         for name in given(options):
             if why := fault(name):
-                return f"{what.format(name)} of {place} {effect}: {why}"
+                return f"{what.format(name)} of {place} {does or nothing}: {why}"
     return ""
 
 
@@ -105,5 +117,6 @@ _PLACES: Final[Mapping[str, Any]] = {
     "allowed_tools": ("the rule {!r}", _option("allowed_tools"), "allows nothing"),
     "unattended(allow=...)": ("the rule {!r}", _preset("allow_rules"), "allows nothing"),
 }
+_FORBIDS: Final = ("unattended(deny=...)", "disallowed_tools")
 _ALLOWS: Final = ("allowed_tools", "unattended(allow=...)")
 _GUARDS: Final = tuple(place for place in _PLACES if place not in _ALLOWS)

@@ -349,6 +349,17 @@ def test_a_rule_that_forbids(cli: RealCLI, name: str, rule: str):
     assert ran_as not in told
 
 
+@pytest.mark.parametrize(
+    ("rule", "bare", "whole"), [("Bash(date)", True, False), ("Bash(date *)", True, True), ("Bash(date:*)", True, True)]
+)
+@pytest.mark.filterwarnings("ignore:the rule")
+def test_a_rule_for_a_bare_command(cli: RealCLI, rule: str, bare: bool, whole: bool):
+    """Why `Bash(date)` warns: it forbids the command without arguments only; with ` *` it forbids both."""
+    for command, denied in (("date", bare), ("date -u", whole)):
+        cli.ask(f"go {bash(command)}", disallowed_tools=[rule], permission_mode="bypassPermissions")
+        assert ("has been denied" in cli.api.last().results[-1]) is denied
+
+
 def test_a_rule_for_a_subagent_takes_the_tool(cli: RealCLI):
     """Of an agent's disallowed tools the CLI reads the name alone, so nothing of it is refused."""
     agents = {"helper": {"description": "helps", "prompt": "Help.", "disallowedTools": ["Write(src/**)"]}}

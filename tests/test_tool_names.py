@@ -150,3 +150,19 @@ def test_rule_for_a_subagent():
     """There the CLI takes the whole tool away, whatever the parentheses hold."""
     agent = {"description": "writes", "prompt": "Write.", "disallowedTools": ["Write(src/**)"]}
     assert not misnamed(merge({}, {"agents": {"writer": agent}}))
+
+
+@pytest.mark.parametrize("word", ["rm", "/bin/rm", "docker-compose"])
+def test_command_that_is_forbidden_without_arguments_only(word):
+    """`Bash(rm)` lets `rm -rf /` pass: a warning, with the rule that forbids both."""
+    for given in ({"disallowed_tools": [f"Bash({word})"]}, {"unattended": unattended(deny=[f"Bash({word})"])}):
+        found = misnamed(merge({}, given))
+        assert "forbids the bare command alone" in found
+        assert f"write 'Bash({word} *)', which is for the command with arguments and without" in found
+
+
+@pytest.mark.parametrize("rules", ["Bash(rm *)", "Bash(rm:*)", "Bash(rm), Bash(rm *)", "Bash(rm -rf)", "Bash()"])
+def test_command_that_is_forbidden_as_it_is_written(rules):
+    """With a star, with arguments, or beside a rule that forbids the rest."""
+    assert not misnamed(merge({}, {"disallowed_tools": rules}))
+    assert not misnamed(merge({}, {"allowed_tools": "Bash(rm)"}))

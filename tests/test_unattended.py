@@ -1084,6 +1084,13 @@ def test_other_hosts_are_not_denied():
 # --- MCP, subagents, skills -------------------------------------------------------------------------
 
 
+def test_command_with_a_star_is_denied_bare_too():
+    """`Bash(rm *)` is `rm` with arguments and without; `Bash(rm)` is the bare command."""
+    assert not runs("rm", ["Bash"], ["Bash(rm *)"])
+    assert not runs("rm x", ["Bash"], ["Bash(rm *)"])
+    assert not runs("rm", ["Bash"], ["Bash(rm)"])
+
+
 SERVER_GLOBS = ["mcp__*", "mcp__**", "mcp__sh*", "mcp__shop*", "mcp__shop_*", "mcp__sh*__price", "mcp__*price"]
 TOOL_GLOBS = ["mcp__shop__pr*", "mcp__shop__*ce", "mcp__shop__p*c*", "mcp__shop__**", "mcp__shop__*()", "mcp__shop(*)"]
 
