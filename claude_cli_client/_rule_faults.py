@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ._checks import TOOLS
+
 # The tools of whose rules the CLI does not read the parentheses, and what to write instead. `Monitor` and the
 # searching tools are meant by the rules of another one.
 NO_PARENTHESES: Final = {
@@ -20,6 +22,16 @@ NO_PARENTHESES: Final = {
     "WebSearch": "",
     "ToolSearch": "",
 }
+
+# Tools that are none of `TOOLS`, which a rule may mean all the same.
+_OTHERS: Final = """
+AgentOutput AgentOutputTool BashOutput Brief Config CronCreate CronDelete CronList EnterPlanMode EnterWorktree
+ExitPlanMode ExitWorktree KillBash KillShell LS ListAgents ListMcpResources ListMcpResourcesTool NotebookRead
+PushNotification REPL ReadMcpResource ReadMcpResourceTool RemoteTrigger ReportFindings ScheduleWakeup SendMessage
+SendUserMessage SlashCommand Sleep StructuredOutput TaskCreate TaskGet TaskList TaskOutput TaskStop TaskUpdate
+TodoRead WebBrowser Workflow
+"""
+_KNOWN: Final = {*TOOLS, *_OTHERS.split()}
 
 
 def no_parentheses(tool: str) -> str:
@@ -59,3 +71,13 @@ def bare_command(rule: str) -> str:
     """What to write for a command that a rule means without arguments only; "" if it is none."""
     found = re.fullmatch(r"Bash\(([^\s*:]+)\)", rule)
     return f"write 'Bash({found[1]} *)', which is for the command with arguments and without" if found else ""
+
+
+def misspelt(tool: str) -> str:
+    """Which tool may be meant by a name that none has, as far as we know; "" if there is none like it."""
+    if tool in _KNOWN or not tool.isalpha():
+        return ""
+    import difflib  # only for a name that we do not know
+
+    near = next(iter(difflib.get_close_matches(tool, TOOLS, 1, 0.75)), "")
+    return f"no tool of this name is known; did you mean {near!r}?" if near else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ._checks import split_rules
 from ._objects import is_tool_server
-from ._rule_faults import bare_command, unread
+from ._rule_faults import bare_command, misspelt, unread
 
 if TYPE_CHECKING:
     from ._own_tools import OwnTools
@@ -35,6 +35,7 @@ def means_another(options: _Options) -> str:
         or (_first(options, _PLACES, _of_tool(own.doubt)) if own else "")
         or _first(options, ["allowed_tools"], lambda rule: unread(rule, allowing=True))
         or _forbids_little(options)
+        or _first(options, (*_PLACES, *_GIVES), _of_tool(misspelt))
     )
 
 
@@ -68,7 +69,7 @@ def _of_tool(fault: _Fault) -> _Fault:
 
 def _first(options: _Options, places: Iterable[str], fault: _Fault, does: str = "") -> str:
     for place in places:
-        what, given, nothing = _PLACES[place]
+        what, given, nothing = (_PLACES | _GIVES)[place]
         for name in given(options):
             if why := fault(name):
                 return f"{what.format(name)} of {place} {does or nothing}: {why}"
@@ -93,10 +94,13 @@ def _matchers(options: _Options) -> Iterator[str]:
             yield from plain_names(entry.get("matcher", ""))
 
 
-def _agents(options: _Options) -> Iterator[str]:
-    agents = options.get("agents")
-    for agent in agents.values() if isinstance(agents, Mapping) else ():
-        yield from agent.get("disallowedTools") or ()
+def _of_agents(field: str) -> Any:
+    def given(options: _Options) -> Iterator[str]:
+        agents = options.get("agents")
+        for agent in agents.values() if isinstance(agents, Mapping) else ():
+            yield from agent.get(field) or ()
+
+    return given
 
 
 def _option(name: str) -> Any:
@@ -109,13 +113,18 @@ def _preset(rules: str) -> Any:
 
 # The place -> what stands there, how to get it, and what one does that means no tool. `unattended` is first, for
 # its rules are among `disallowed_tools` in the end.
-_PLACES: Final[Mapping[str, Any]] = {
+_PLACES: Final[dict[str, Any]] = {
     "unattended(deny=...)": ("the rule {!r}", _preset("deny_rules"), "forbids nothing"),
     "disallowed_tools": ("the rule {!r}", _option("disallowed_tools"), "forbids nothing"),
     "hooks": ("the matcher {!r}", _matchers, "matches nothing"),
-    "agents": ("the disallowed tool {!r}", _agents, "forbids nothing"),
+    "agents": ("the disallowed tool {!r}", _of_agents("disallowedTools"), "forbids nothing"),
     "allowed_tools": ("the rule {!r}", _option("allowed_tools"), "allows nothing"),
     "unattended(allow=...)": ("the rule {!r}", _preset("allow_rules"), "allows nothing"),
+}
+# The same for what tools there are.
+_GIVES: Final[dict[str, Any]] = {
+    "tools": ("the name {!r}", _option("tools"), "gives nothing"),
+    "agents (tools)": ("the name {!r}", _of_agents("tools"), "gives nothing"),
 }
 _FORBIDS: Final = ("unattended(deny=...)", "disallowed_tools")
 _ALLOWS: Final = ("allowed_tools", "unattended(allow=...)")

@@ -48,6 +48,7 @@ PURE_LATER = {
     "_argv": {"shlex"},
     "_merge": {"difflib"},
     "_own_tools": {"difflib"},
+    "_rule_faults": {"difflib"},
     "_hooks": {"difflib"},
     "_hook_reply": {"difflib"},
     "_paths": {"unicodedata"},

@@ -21,7 +21,7 @@ from claude_cli_client import (
     unattended,
 )
 from claude_cli_client import tool as library_tool
-from claude_cli_client._rule_faults import NO_PARENTHESES
+from claude_cli_client._rule_faults import NO_PARENTHESES, misspelt
 from claude_cli_client._unattended import GUIDANCE, UNATTENDED_SENTENCE
 
 pytest_plugins = ["real_cli"]
@@ -358,6 +358,19 @@ def test_a_rule_for_a_bare_command(cli: RealCLI, rule: str, bare: bool, whole: b
     for command, denied in (("date", bare), ("date -u", whole)):
         cli.ask(f"go {bash(command)}", disallowed_tools=[rule], permission_mode="bypassPermissions")
         assert ("has been denied" in cli.api.last().results[-1]) is denied
+
+
+@pytest.mark.filterwarnings("ignore:the rule")
+def test_a_misspelt_tool(cli: RealCLI):
+    """Why a name that is nearly a tool's warns: the CLI passes over it, and the tool runs."""
+    cli.ask(TOUCH, disallowed_tools=["Bsah"], permission_mode="bypassPermissions")
+    assert ran(cli)
+
+
+def test_a_tool_of_the_cli_is_not_taken_for_a_misspelt_one(cli: RealCLI):
+    """No name that the CLI has of a tool of its own is near another one that we know."""
+    (init,) = [event for event in cli.events("hi") if event.subtype == "init"]
+    assert not [name for name in init.data["tools"] if misspelt(name)]
 
 
 def test_a_rule_for_a_subagent_takes_the_tool(cli: RealCLI):

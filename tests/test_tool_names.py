@@ -1,8 +1,12 @@
 """Names of tools in rules and hooks: what would guard nothing is refused, what would allow nothing warns."""
 
+import subprocess
+import sys
+
 import pytest
 
-from claude_cli_client import HookMatcher, ToolServer, tool, unattended
+from claude_cli_client import HookMatcher, ToolServer, _rule_faults, tool, unattended
+from claude_cli_client._checks import TOOLS
 from claude_cli_client._merge import merge, misnamed
 
 
@@ -166,3 +170,32 @@ def test_command_that_is_forbidden_as_it_is_written(rules):
     """With a star, with arguments, or beside a rule that forbids the rest."""
     assert not misnamed(merge({}, {"disallowed_tools": rules}))
     assert not misnamed(merge({}, {"allowed_tools": "Bash(rm)"}))
+
+
+@pytest.mark.parametrize(("name", "meant"), [("Bsah", "Bash"), ("WebSerch", "WebSearch"), ("Raed", "Read")])
+def test_misspelt_tool(name, meant):
+    """The CLI passes over it. It may be the name of a tool that is new, so it is a warning."""
+    agent = {"description": "reads", "prompt": "Read.", "tools": ["Grep", name]}
+    allows = ({"allowed_tools": [name]}, {"unattended": unattended(allow=[name])})
+    for given in (*guards(name), *allows, {"tools": ["Bash", name]}, {"agents": {"reader": agent}}):
+        found = misnamed(merge({}, given))
+        assert f"{name!r} of {next(iter(given))}" in found
+        assert found.endswith(f" nothing: no tool of this name is known; did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize("name", [*TOOLS, *_rule_faults._OTHERS.split(), "Deploy", "mcp__bash__Bsah", "Bs*"])
+def test_tool_that_is_known_or_like_none(name):
+    """Tools of all versions, other names, and those of servers, are left to the CLI."""
+    hooks = {"PreToolUse": HookMatcher(f"{name}|Read", say_nothing)}
+    assert not misnamed(merge({}, {"disallowed_tools": [name], "hooks": hooks}))
+
+
+def test_known_tools_need_no_difflib():
+    """What is right costs no import."""
+    code = (
+        "import sys; from claude_cli_client._merge import merge, misnamed; "
+        "misnamed(merge({}, {'allowed_tools': ['Bash(git *)', 'ExitPlanMode'], 'disallowed_tools': ['Write']})); "
+        "heavy = {'difflib', 'claude_cli_client._own_tools', 'claude_cli_client._hooks', 'claude_cli_client.mcp'}; "
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
