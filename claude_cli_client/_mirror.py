@@ -1,25 +1,29 @@
 """The mirror: what the CLI writes into its transcripts goes to a store, while the turn runs.
 
-With `--session-mirror` the CLI repeats each line of its transcripts on stdout, in frames that no
-user sees. The reader hands them over (`put`); it never calls the store, which may take its time or
-for ever. One worker thread a run does, a daemon, begun with the first frame. What is of
-one file is appended in the order of the file, in one call for each flush: at a result, at the end
-of the output, and when much is waiting; or after every frame (`eager`), also where the CLI's own file
-goes with the run, for there a host that dies would take with it what the store does not have yet.
+With `--session-mirror` the CLI repeats each line of its transcripts on stdout, in frames that no user sees. The
+reader hands them over (`put`); it never calls the store, which may take its time or for ever. One worker thread
+a run does, a daemon, begun with the first frame. What is of one file is appended in the order of the file, in one
+call for each flush: at a result, at the end of the output, and when much is waiting; or after every frame (`eager`),
+also where the CLI's own file goes with the run (`sole`), for there a host that dies takes the rest with it.
 
 A store can fail in every way there is, and the run goes on:
-
-* An `append` that raises, whatever it raises, is tried three times; then the batch is lost. Where the store
-  gets the only copy (`sole`), and so each frame at once, it is tried again with the next result: an outage in
-  the middle of a turn, which a batch at its end would not have met, costs nothing.
-* One that does not come back cannot be ended. After `APPEND_LIMIT` the reader takes its batch away,
-  which is not tried again, since it may still arrive, and begins another worker for the rest.
-  Nobody watches for that: the reader looks when it has something to hand over, or waits.
+* An `append` that raises, whatever it raises, is tried three times; then the batch is lost.
+* One that does not come back cannot be ended. After `APPEND_LIMIT` the reader takes its batch away, which is not
+  tried again, since it may still arrive, and begins another worker for the rest. Nobody watches for that: the
+  reader looks when it has something to hand over, or waits.
 * What waits is limited (`MAX_BACKLOG`); beyond it frames are lost.
 
-What is lost is told by `report` as events, one for each file. Who may say what became of a batch is
-decided by one atomic step (`_Batch.settle`), so a worker that comes back late finds that its batch
-is not its own any more, and ends. There is no lock here, and nothing waits but `finish`.
+What is lost is told by `report` as events, one for each file. Who may say what became of a batch is decided by one
+atomic step (`_Batch.settle`), so a worker that comes back late finds that its batch is not its own any more, and
+ends. There is no lock here, and nothing waits but `finish`.
+
+With `sole` an outage in the middle of a turn, which a batch at its end would not have met, must cost nothing. So the
+worker stays with what failed, and what comes waits behind it: the order holds, and the rest follows as soon as the
+store is there. That ends, for after `flush` there is one more round: three tries for the first batch, then one
+for each, and after `DOWN_LIMIT` none, so that the end takes no longer for what has gathered. What fails
+may have been refused, and must not keep the rest then: so the next batch is tried, too, and if it is stored, the first
+has its last round. Should the store come back just between the two, they change places; so that is not done at once,
+nor behind a slow failure, which is no refusal. Two refused ones in a row look like an outage, until the result.
 
 `finish` holds the run's end, so that a terminal event means that the store has the turn. It is
 bounded, and by less when somebody wants to leave.
@@ -28,6 +32,7 @@ bounded, and by less when somebody wants to leave.
 from __future__ import annotations
 
 import contextvars
+import itertools
 import json
 import math
 import queue
@@ -48,6 +53,9 @@ from .store import SessionKey, SessionStore, must_be_store, optional
 Json = Mapping[str, Any]
 
 PAUSES: Final = (0.2, 0.8)  # seconds between the tries: a connection that broke is there again
+PERSISTENCE: Final = 2.0  # seconds between the tries of what the store has not taken, while the turn goes on
+QUICK: Final = 0.5  # seconds: a refusal does not take longer
+DOWN_LIMIT: Final = 3.0  # seconds without a success at the end: then the rest is not tried
 APPEND_LIMIT: Final = 60.0  # seconds for one call of `append`
 FLUSH_ENTRIES: Final = 500  # more than this, or
 FLUSH_BYTES: Final = 1 << 20  # more than this is not kept until the next result
@@ -87,14 +95,13 @@ _NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projec
 class _Batch:
     """Entries of one file. Filled by the reader, then the worker's, until one of them settles it."""
 
-    __slots__ = ("_outcome", "began", "early", "entries", "key", "path", "size")
+    __slots__ = ("_outcome", "began", "entries", "key", "path", "size")
 
     def __init__(self, key: SessionKey, path: str) -> None:
         self.key = key
         self.path = path
         self.entries: list[Json] = []
         self.size = 0
-        self.early = False  # handed over while the turn goes on
         self.began = math.inf  # when the call of `append` that is on began
         self._outcome: dict[str, tuple[_Fault | None]] = {}
 
@@ -138,8 +145,7 @@ class Mirror:
         """
         self._store = storing.store
         self._eager = storing.eager or storing.sole
-        self._insists = storing.sole  # until the end
-        self._is_down = False  # written by the worker: the last batch failed
+        self._sole = storing.sole
         self._locate = locate
         self._name = name
         self._context = context
@@ -147,10 +153,12 @@ class Mirror:
         self._keys: dict[str, SessionKey | None] = {}
         self._filling: dict[str, _Batch] = {}  # by path
         self._entries = self._bytes = 0  # in `_filling`
-        self._open: deque[_Batch] = deque()  # handed over; the first may be in a call of `append`
-        self._failed: list[_Batch] = []  # to be tried again with the next result
-        self._waiting = 0  # bytes in `_open` and `_failed`
+        self._open: deque[_Batch] = deque()  # handed over; one of the first two may be in a call of `append`
+        self._waiting = 0  # bytes in `_open`
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._flushed = threading.Event()  # no frame since: the worker may not stay with what failed
+        self._line: deque[_Batch | None] = deque()  # the worker's, and its successor's: the first, and the next
+        self._down: tuple[float, _Fault] | None = None  # the worker's: since when all fails, and why
         self._worker: threading.Thread | None = None
         self._losses: dict[SessionKey, _Loss] = {}  # since the last report
         self._all_losses: dict[SessionKey, _Loss] = {}
@@ -180,26 +188,25 @@ class Mirror:
             fault = _Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it")
             self._lose(_Batch(key, path), len(entries), fault)
             return
-        self._collect(key, path, entries, size)
+        batch = self._filling.setdefault(path, _Batch(key, path))
+        batch.entries += entries
+        batch.size += size
+        self._entries += len(entries)
+        self._bytes += size
+        self._flushed.clear()
         if self._eager or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
-            self._hand_over(early=True)
+            self._hand_over()
 
     def flush(self) -> None:
-        """Hand over what has been collected, behind what failed while the turn went on. Never blocks."""
-        self._look()
-        if self._failed:
-            collected = [*self._failed, *self._filling.values()]
-            self._waiting -= sum(batch.size for batch in self._failed)
-            self._failed, self._filling, self._entries, self._bytes = [], {}, 0, 0
-            for batch in collected:
-                self._collect(batch.key, batch.path, batch.entries, batch.size)
-        self._hand_over(early=False)
+        """Hand over what has been collected; what the store does not take now is lost. Never blocks."""
+        self._hand_over()
+        self._flushed.set()
 
     @property
     def is_idle(self) -> bool:
         """Whether everything is stored or lost, but for what has not been handed over."""
         self._look()
-        return not self._open and not self._failed
+        return not self._open
 
     def report(self, where: Callable[[str], str], *, waiting: bool = False) -> list[Event]:
         """What was lost since the last report; `where` tells where a file's local copy stays.
@@ -211,7 +218,7 @@ class Mirror:
         events = [_event(loss, where(loss.path)) for loss in losses.values()]
         if waiting and self._open:
             late: dict[SessionKey, _Loss] = {}
-            for batch in self._open:
+            for batch in (batch for batch in self._open if batch.outcome is None):  # the second may be stored
                 loss = late.setdefault(batch.key, _Loss(batch))
                 loss.count += len(batch.entries)
                 loss.fault = _Fault("TimeoutError", "the turn has ended before")
@@ -240,13 +247,11 @@ class Mirror:
             # In slices: the clock of `_look` is another bound.
             poller.poll(math.ceil(min(left, 1.0) * 1000))
             self._wake.clear()
-            self.flush()  # what has failed meanwhile; what that hands over does not fail twice
         self.abandon(f"it did not take them within {limit:g} s" if hurry() is None else "the run was ended")
 
     def abandon(self, why: str) -> None:
         """Lose what is left and let the worker end, now or when its store comes back."""
-        self._insists = False
-        self.flush()  # what has failed is left, too
+        self.flush()
         stuck = bool(self._open)
         for batch in self._open:
             batch.settle(_Fault("TimeoutError", why))
@@ -283,34 +288,24 @@ class Mirror:
             self._keys[path] = None if place is None else SessionKey(*place)
         return self._keys[path]
 
-    def _collect(self, key: SessionKey, path: str, entries: list[Json], size: int) -> None:
-        batch = self._filling.setdefault(path, _Batch(key, path))
-        batch.entries += entries
-        batch.size += size
-        self._entries += len(entries)
-        self._bytes += size
-
-    def _hand_over(self, *, early: bool) -> None:
+    def _hand_over(self) -> None:
         filled, self._filling = list(self._filling.values()), {}
         self._waiting += self._bytes
         self._entries = self._bytes = 0
         self._open += filled
         for batch in filled:
-            batch.early = early
             self._batches.put(batch)
         self._look()
 
     def _look(self) -> None:
         """Take notice of what is settled; replace a worker that does not come back; begin one."""
         self._purge()
-        if not self._open:
-            return
-        first = self._open[0]
-        if monotonic() - first.began > APPEND_LIMIT and first.settle(
-            _Fault("TimeoutError", f"append did not return within {APPEND_LIMIT:g} s")
-        ):
-            self._worker = None  # it ends when its call does
-            self._purge()
+        for batch in tuple(itertools.islice(self._open, 2)):
+            if monotonic() - batch.began > APPEND_LIMIT and batch.settle(
+                _Fault("TimeoutError", f"append did not return within {APPEND_LIMIT:g} s")
+            ):
+                self._worker = None  # it ends when its call does
+                self._purge()
         if self._worker is None and self._open:
             self._begin()
 
@@ -318,9 +313,6 @@ class Mirror:
         while self._open and (outcome := self._open[0].outcome) is not None:
             batch = self._open.popleft()
             fault = outcome[0]
-            if fault is not None and fault.again and self._insists and batch.early:
-                self._failed.append(batch)
-                continue
             self._waiting -= batch.size
             if fault is not None:
                 self._lose(batch, len(batch.entries), fault)
@@ -340,6 +332,7 @@ class Mirror:
         except RuntimeError as error:  # no thread to be had
             if _cleanup.ending:  # Python 3.12 begins none any more: then the reader, for whom the exit hook waits
                 self._batches.put(None)
+                self._flushed.set()  # the reader cannot stay with what fails
                 run(self._main)
                 return
             for batch in self._open:
@@ -351,21 +344,61 @@ class Mirror:
     # --- the worker's thread
 
     def _main(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            if batch.outcome is not None:
-                continue  # given up before its turn
-            if not batch.settle(self._append(batch)):
+        while True:
+            if not self._line:
+                if self._batches.empty():
+                    self._down = None  # what comes then deserves its three tries
+                self._line.append(self._batches.get())
+            batch = self._line[0]
+            if batch is not None and batch.outcome is None and not self._settle(batch):
                 return  # given up meanwhile, and somebody else goes on
-            self._wake.set()
+            self._line.popleft()
+            if batch is None:
+                return
+
+    def _settle(self, batch: _Batch) -> bool:
+        """Try, in rounds, until it is stored or lost. False: given up meanwhile; then `_line` is another's."""
+        is_last = not self._sole or (self._down is not None and self._flushed.is_set())
+        while True:
+            began, down = monotonic(), self._down
+            if is_last and down is not None and began - down[0] > DOWN_LIMIT:
+                fault: _Fault | None = down[1]
+                break
+            fault = self._append(batch)
+            if fault is None or is_last or not fault.again:
+                break
+            if down is not None and monotonic() - began < QUICK and (second := self._second()) is not None:
+                other = self._append(second)
+                if (other is None or not other.again) and not second.settle(other):
+                    return False
+                if other is None:
+                    fault = self._append(batch)
+                    break
+            if is_last := self._flushed.wait(PERSISTENCE):
+                self._down = None  # three tries again
+            if batch.outcome is not None:
+                return False
+        if not batch.settle(fault):
+            return False
+        self._wake.set()
+        return True
+
+    def _second(self) -> _Batch | None:
+        """The batch behind the first, if there is one that nobody has settled."""
+        if len(self._line) == 1 and not self._batches.empty():
+            self._line.append(self._batches.get())  # `abandon`, which may empty it just now, puts None there
+        second = self._line[1] if len(self._line) > 1 else None
+        return second if second is not None and second.outcome is None else None
 
     def _append(self, batch: _Batch) -> _Fault | None:
-        """Three tries; why the last one failed. One while the store is down, for what is tried again later."""
+        """Three tries, or one while the store is down; why the last one failed."""
         fault: _Fault | None = None
-        for pause in (None,) if self._is_down and self._insists and batch.early else (*PAUSES, None):
+        first = monotonic()
+        for pause in (*(PAUSES if self._down is None else ()), None):
             batch.began = began = monotonic()
             try:
                 self._store.append(batch.key, copies(batch.entries))
-                self._is_down = False
+                self._down = None
                 return None
             except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
                 fault = _fault(error)
@@ -373,7 +406,8 @@ class Mirror:
             if monotonic() - began > APPEND_LIMIT:
                 break
             if pause is None:
-                self._is_down = True
+                if self._sole:
+                    self._down = self._down or (first, fault)
                 return fault._replace(again=True)
             time.sleep(pause)
             if batch.outcome is not None:  # given up meanwhile: the store may be closed by now

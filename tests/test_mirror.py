@@ -29,6 +29,7 @@ from claude_cli_client import (
     _mirror,
     parse_line,
 )
+from claude_cli_client._sync import WakeUp
 from claude_cli_client.testing import (
     SESSION_ID,
     began,
@@ -508,6 +509,8 @@ def test_no_thread_to_be_had(play, config, monkeypatch, lost):
     lacking = iter(range(2 * lost or 1))  # one is begun when a frame comes, else when there is something to store
 
     class Threads:
+        Event = threading.Event
+
         class Thread(threading.Thread):
             def start(self):
                 if next(lacking, None) is not None:
@@ -728,6 +731,117 @@ def test_what_waits_is_limited(play, config, graces, blocked, monkeypatch):
     (event,) = errors(run)
     assert (event.error, event.data["entries"]) == ("BufferError", 4)
     assert store.numbers() == [0, 1]
+
+
+# --- the only copy
+
+
+class Fickle(Recorder):
+    """Down while `up` is False, and it refuses the entries with the numbers in `refused`."""
+
+    def __init__(self, *refused: int) -> None:
+        super().__init__()
+        self.up, self.refused, self.calls = False, refused, 0
+
+    def append(self, key, entries):
+        self.calls += 1
+        if not self.up or any(entry["n"] in self.refused for entry in entries):
+            raise OSError("no")
+        super().append(key, entries)
+
+
+@pytest.fixture
+def sole(impatient, monkeypatch):
+    """`sole(store)`: a mirror for a store that gets the only copy, and what puts a frame with one entry."""
+    monkeypatch.setattr(_mirror, "PERSISTENCE", 0.01)
+    monkeypatch.setattr(_mirror, "QUICK", DEADLINE)  # a machine under load is not quick
+    made = []
+
+    def make(store):
+        wake = WakeUp()
+        wake.open()
+        storing = _mirror.Storing(store, sole=True)
+        known = _mirror.Mirror(
+            storing, lambda path: (*MAIN[:2], None), name="x", context=contextvars.copy_context(), wake=wake
+        )
+        made.append((known, wake))
+        return known, lambda number: known.put({"filePath": "/a", "entries": [{"n": number}]}, 100)
+
+    yield make
+    for known, wake in made:
+        known.abandon("the test is over")
+        wake.close()
+
+
+def test_an_outage_keeps_the_order(sole, monkeypatch):
+    """Also of entries without parents, whose order nobody could mend: what comes later waits."""
+    monkeypatch.setattr(_mirror, "QUICK", -1)  # never so quick that the next is tried
+    store = Fickle()
+    known, put = sole(store)
+    for number in range(3):
+        put(number)
+    until(lambda: store.calls > 5)
+    store.up = True
+    for number in range(3, 6):
+        put(number)
+    known.finish(DEADLINE, lambda: None)
+    assert (store.numbers(), known.lost) == ([0, 1, 2, 3, 4, 5], 0)
+
+
+def test_an_outage_ends_in_the_middle_of_a_turn(sole):
+    """What waits is stored then: it needs no result, and no other frame."""
+    store = Fickle()
+    known, put = sole(store)
+    put(1)
+    put(2)
+    until(lambda: store.calls > 5)
+    store.up = True
+    until(lambda: sorted(store.numbers()) == [1, 2])
+    assert known.lost == 0
+
+
+def test_an_outage_leaves_room_behind_it(sole, monkeypatch):
+    """What it made wait, up to the limit, takes no room from what comes when the store is there again."""
+    monkeypatch.setattr(_mirror, "MAX_BACKLOG", 250)
+    store = Fickle()
+    known, put = sole(store)
+    for number in range(4):
+        put(number)
+    assert known.lost == 1
+    store.up = True
+    until(lambda: known.is_idle)
+    put(4)
+    until(lambda: known.is_idle)
+    assert (sorted(store.numbers()), known.lost) == ([0, 1, 2, 4], 1)
+
+
+@pytest.mark.parametrize("way", ["turn", "end"])
+def test_a_refused_entry_beside_an_outage(sole, way):
+    """It is lost alone, and keeps nothing behind it from the store, also while the turn goes on."""
+    store = Fickle(2)
+    known, put = sole(store)
+    for number in range(1, 5):
+        put(number)
+    until(lambda: store.calls > 5)
+    store.up = True
+    if way == "end":
+        known.finish(DEADLINE, lambda: None)
+    until(lambda: known.is_idle)
+    assert (sorted(store.numbers()), known.lost) == ([1, 3, 4], 1)
+
+
+def test_a_store_that_is_down_is_not_asked_for_each_at_the_end(sole, monkeypatch):
+    """After a while without a success the rest is lost untried, however much has gathered."""
+    monkeypatch.setattr(_mirror, "DOWN_LIMIT", -1)
+    monkeypatch.setattr(_mirror, "PERSISTENCE", DEADLINE)
+    store = Fickle()
+    known, put = sole(store)
+    for number in range(50):
+        put(number)
+    until(lambda: store.calls == 3)
+    known.finish(DEADLINE, lambda: None)
+    assert known.lost == 50
+    assert store.calls <= 6
 
 
 # --- the local copy
