@@ -284,12 +284,18 @@ class Channel:
             return []
         if duplex is not None:  # who waits for an answer of the CLI does not wait for the store
             duplex.end(RuntimeError("the process has ended"))
+        self.note_answer(self.reducer)
         mirror.finish(STORE_GRACE, lambda: self.hurry(stopping))
-        if mirror.lost:
+        if mirror.lost > mirror.unwritten:
             self.folder.keep()
         self.remarks += mirror.remarks(self.folder.stays)
         restored = self.launch.restore.report() if self.launch.restore is not None else []
         return [*restored, *mirror.report(self.folder.stays)]
+
+    def note_answer(self, reducer: Reducer) -> None:
+        """The turn is over. If it has an answer, the store should hear of it. By the reader."""
+        if self.mirror is not None and reducer.answer is not None and not reducer.answer.is_error:
+            self.mirror.end_turn(reducer.session_id, reducer.messages)
 
     def newly_lost(self) -> int:
         """Entries that the store did not take, since this was asked last. By the reader."""

@@ -112,7 +112,7 @@ def _launch(
         restore=restore,
         mirror=None if storing is None else _mirror(options, storing, cwd, run_id, restore),
         argv=argv,
-        env=lambda folder: _env(options, run_id, restore, folder),
+        env=lambda folder: _env(options, run_id, storing is not None, restore, folder),
         prompt=prompt,
         duplex=duplex,
         prefixed=bool(prefix),
@@ -134,7 +134,9 @@ def _launch(
     )
 
 
-def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folder: PrivateFolder) -> dict[str, str]:
+def _env(
+    options: Mapping[str, Any], run_id: str, stored: bool, restore: Restore | None, folder: PrivateFolder
+) -> dict[str, str]:
     """The environment of the process, with a configuration folder of its own where it needs one."""
     found = environment(options, run_id)
     if _has_own_config(options, restore):
@@ -143,7 +145,24 @@ def _env(options: Mapping[str, Any], run_id: str, restore: Restore | None, folde
             isolated = needs_temporary_config(options)
             found.update(restore.write(config, found, _here(options.get("cwd")), isolated=isolated))
         found[CONFIG_DIR] = config
+    elif stored and not options.get("command_prefix"):  # behind one it may be another disk
+        _must_be_writable(found, _here(options.get("cwd")))
     return found
+
+
+def _must_be_writable(env: Mapping[str, str], cwd: str) -> None:
+    """Raises `StartError` where the CLI would answer, and write no transcript: the store would get nothing."""
+    from ._config_copy import config_dir
+    from ._project_folders import can_be_written
+    from ._project_key import project_key
+    from .errors import StartError
+
+    config = config_dir(env, cwd)
+    if not can_be_written(os.path.join(config, "projects", project_key(os.path.realpath(cwd)))):
+        raise StartError(
+            f"the configuration folder {config} cannot be written: the CLI would write no transcript there, and the "
+            "store get nothing; give config_dir= with one that can be, or isolated=True"
+        )
 
 
 def _has_own_config(options: Mapping[str, Any], restore: Restore | None) -> bool:

@@ -89,6 +89,10 @@ class _Fault(NamedTuple):
         return f"{self.kind}: {self.words}" if self.words else self.kind
 
 
+_UNWRITTEN: Final = _Fault(
+    "FileNotFoundError",
+    "the CLI wrote no transcript, as where its configuration folder cannot be written; see isolated= and config_dir=",
+)
 _NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projects has no key")
 
 
@@ -165,11 +169,14 @@ class Mirror:
         self._counted = 0  # of `lost`: those that somebody else has counted
         self.lost = 0  # entries, in all
         self.unreadable = 0  # frames of another shape
+        self._heard = False  # a frame, since the last turn ended
+        self.unwritten = 0  # of `lost`: those that no file has either
 
     # --- while the run lasts
 
     def put(self, frame: Json, size: int) -> None:
         """Take a frame, a line of `size` bytes. Never blocks."""
+        self._heard = True
         path, entries = frame.get("filePath"), frame.get("entries")
         key = self._key(path) if isinstance(path, str) else None
         if not isinstance(path, str) or not isinstance(entries, list):
@@ -196,6 +203,13 @@ class Mirror:
         self._flushed.clear()
         if self._eager or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
             self._hand_over()
+
+    def end_turn(self, session_id: str, messages: int) -> None:
+        """A turn has its answer, and so many messages of the model: a CLI that can write has told of some by now."""
+        heard, self._heard = self._heard, False
+        if messages and not heard:
+            self.unwritten += messages
+            self._lose(_Batch(SessionKey("", session_id), ""), messages, _UNWRITTEN)
 
     def flush(self) -> None:
         """Hand over what has been collected; what the store does not take now is lost. Never blocks."""

@@ -42,7 +42,22 @@ def config_folder(config_dir: str | None) -> str:
     """
     told = config_dir or os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
     composed = unicodedata.normalize("NFC", told)
-    return told if is_folder(os.path.join(told, "projects")) and not is_folder(composed) else composed
+    if told == composed:
+        return told
+    try:
+        return told if is_folder(os.path.join(told, "projects")) and not is_folder(composed) else composed
+    except PermissionError:  # whoever looks into it finds that, and can say what it was for
+        return composed
+
+
+def can_be_written(folder: str) -> bool:
+    """Whether this folder can be, or made in the nearest one above it that exists.
+
+    The system tells root that all can be written, but on a disk that is read-only.
+    """
+    while not os.path.lexists(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
 
 
 def forms_of(directory: str) -> list[str]:

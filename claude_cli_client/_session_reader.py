@@ -64,6 +64,11 @@ class SessionChannel(Channel):
         granted = super().hurry(stopping or (self.turn is not None and self.turn.cancelled))
         return max(self.closing, self.grace) if granted is None and self.closing is not None else granted
 
+    def settle(self, stopping: bool) -> list[Event]:
+        if self.turn is not None:
+            self.note_answer(self.turn.reducer)
+        return super().settle(stopping)
+
     def ask_to_close(self, grace: float) -> None:
         """End of input: the CLI finishes and ends, within `grace` seconds."""
         self.closing = grace if self.closing is None else min(grace, self.closing)
@@ -300,6 +305,8 @@ class SessionReader(Reader):
         self._at.unset("store")
         mirror = self._channel.mirror
         if mirror is not None:
+            if self._turn is not None:
+                self._channel.note_answer(self._turn.reducer)
             restore = self._launch.restore
             told = restore.report() if restore is not None else []
             self._tell([*told, *mirror.report(self._channel.folder.stays, waiting=True)])

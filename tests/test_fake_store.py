@@ -398,7 +398,8 @@ def test_a_folder_that_cannot_be_written_to(fake, cwd, tmp_path):
     """Is told on stderr; the mirror has the turn."""
     (tmp_path / "file").touch()
     store = MemoryStore()
-    run = Client(cli_path=fake.path, store=store, cwd=cwd).run("One.", env={"HOME": str(tmp_path / "file")})
+    elsewhere = ["env", f"HOME={tmp_path / 'file'}"]  # else the client looks, and refuses
+    run = Client(cli_path=fake.path, store=store, cwd=cwd, command_prefix=elsewhere).run("One.")
     session = run.result().session_id
     assert "no transcript is written" in run.stderr
     assert prompts(session, cwd, store=store) == ["One."]

@@ -6,6 +6,7 @@ import contextvars
 import gc
 import json
 import logging
+import os
 import pickle
 import sys
 import threading
@@ -24,6 +25,7 @@ from claude_cli_client import (
     SessionClosedError,
     SessionKey,
     SessionStore,
+    StartError,
     TurnCancelled,
     TurnTimeout,
     _mirror,
@@ -388,6 +390,71 @@ def test_a_store_that_raises(play, config, impatient, error):
     assert run.result().result == "x"
     assert store.calls == 3
     assert events[2].error == type(error).__name__
+
+
+def test_a_turn_of_which_nothing_was_written(play, config, caplog):
+    """An answer without one frame: told as what a store did not take, with cause and remedy, and counted."""
+    fake = play(init(), text("x"), result("x"))
+    client = Client(cli_path=fake.path, store=Recorder(), config_dir=config)
+    (event,) = errors(client.run("p"))
+    assert "the CLI wrote no transcript" in event.text
+    assert "config_dir=" in event.text
+    assert event.session_id == SESSION_ID
+    assert client.totals.not_stored == 1
+    assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize("steps", [[init(), result("x")], [init(), text("x"), result("x", is_error=True)]])
+def test_a_turn_of_which_nothing_need_be_written(play, config, steps):
+    """A command without a word of the model, or an error: nothing is missing."""
+    client = Client(cli_path=play(*steps).path, store=Recorder(), config_dir=config)
+    assert errors(client.run("p")) == []
+    assert client.totals.not_stored == 0
+
+
+@pytest.fixture
+def locked(tmp_path, monkeypatch):
+    """The test's folder is another user's: root would be told that it may."""
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).startswith(str(tmp_path)) and real(path, mode))
+
+
+@pytest.mark.parametrize("options", [{}, {"env": {"HOME": "{}/file"}}, {"config_dir": "{}/file"}], ids=str)
+def test_a_configuration_folder_that_cannot_be_written(play, tmp_path, request, options):
+    """Refused before anything starts: the CLI would answer and write nothing, and the next turn find no session."""
+    (tmp_path / "file").touch()
+    if not options:
+        request.getfixturevalue("locked")
+        options = {"config_dir": "{}"}
+    options = json.loads(json.dumps(options).replace("{}", str(tmp_path)))
+    fake = play(init(), result("x"))
+    client = Client(cli_path=fake.path, store=Recorder())
+    with pytest.raises(StartError, match=r"configuration folder .* cannot be written: .*config_dir=.*isolated=True"):
+        client.run("p", **options)
+    assert fake.calls == []
+    assert client.ask("p", isolated=True).result == "x"
+
+
+def test_a_configuration_folder_on_another_disk(play, tmp_path):
+    """Nobody looks at this one."""
+    (tmp_path / "file").touch()
+    client = Client(cli_path=play(init(), result("x")).path, store=Recorder())
+    assert client.ask("p", config_dir=tmp_path / "file", command_prefix=["env"]).result == "x"
+
+
+def test_a_home_that_cannot_be_searched(play, tmp_path, monkeypatch, locked):
+    """The configuration folder is named, and not one that is not there: also where its name has accents to compose."""
+    real = os.stat
+
+    def stat(path, *args, **more):
+        if str(path).startswith(f"{tmp_path}/e\u0301/.claude"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", stat)
+    client = Client(cli_path=play(init(), result("x")).path, store=Recorder(), env={"HOME": f"{tmp_path}/e\u0301"})
+    with pytest.raises(StartError, match=r"configuration folder .*\.claude cannot be written"):
+        client.run("p")
 
 
 def test_what_the_event_says(play, config, impatient, caplog):
@@ -920,6 +987,18 @@ def test_a_session_mirrors(live, config):
     assert store.numbers() == [1]
     assert session.ask("2").result == "b"
     assert store.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_turn_of_a_session_of_which_nothing_was_written(live, config, first):
+    """The event is that turn's, and the entries count for the client, though the store never failed."""
+    wrote = [turn(mirror(config, 1), text("a"), answer="a")]
+    _, session = live(Recorder(), *([] if first else wrote), turn(text("b"), answer="b"))
+    if not first:
+        assert errors(session.run("1")) == []
+    (event,) = errors(session.run("2"))
+    assert "the CLI wrote no transcript" in event.text
+    session.close()
 
 
 def test_lines_behind_the_last_turn(play, config):
