@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import json
 import math
 import queue
 import select
@@ -45,9 +44,10 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from . import _cleanup
-from ._store_calls import copies, words_of
+from ._losses import UNWRITTEN, Fault, Loss, event_of, fault_of, sentence
+from ._store_calls import copies
 from ._sync import WakeUp
-from .events import MIRROR_ERROR, Event, make
+from .events import Event
 from .store import SessionKey, SessionStore, must_be_store, optional
 
 Json = Mapping[str, Any]
@@ -59,6 +59,8 @@ DOWN_LIMIT: Final = 3.0  # seconds without a success at the end: then the rest i
 APPEND_LIMIT: Final = 60.0  # seconds for one call of `append`
 FLUSH_ENTRIES: Final = 500  # more than this, or
 FLUSH_BYTES: Final = 1 << 20  # more than this is not kept until the next result
+AHEAD: Final = 4  # batches that may wait in front of a frame that is handed over at once: else a slow store, called
+# for each, would not have them all within the time it has at the end
 MAX_BACKLOG: Final = 64 << 20  # bytes of lines; decoded they take some times as much
 LOGGED_WORDS: Final = 200  # characters of an exception's first line
 
@@ -80,20 +82,7 @@ def storing(store: Any, flush: str) -> Storing:
     return Storing(store, flush == "eager", optional(store, "list_sessions") is not None)
 
 
-class _Fault(NamedTuple):
-    kind: str  # the exception's class
-    words: str
-    again: bool = False  # whether the same may be tried later: it has not arrived
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.words}" if self.words else self.kind
-
-
-_UNWRITTEN: Final = _Fault(
-    "FileNotFoundError",
-    "the CLI wrote no transcript, as where its configuration folder cannot be written; see isolated= and config_dir=",
-)
-_NO_PLACE: Final = _Fault("LookupError", "a file that is not below CONFIG/projects has no key")
+_NO_PLACE: Final = Fault("LookupError", "a file that is not below CONFIG/projects has no key")
 
 
 class _Batch:
@@ -107,28 +96,16 @@ class _Batch:
         self.entries: list[Json] = []
         self.size = 0
         self.began = math.inf  # when the call of `append` that is on began
-        self._outcome: dict[str, tuple[_Fault | None]] = {}
+        self._outcome: dict[str, tuple[Fault | None]] = {}
 
-    def settle(self, fault: _Fault | None) -> bool:
+    def settle(self, fault: Fault | None) -> bool:
         """Say what became of it, None: stored. Whether the caller is the first to say so."""
         mine = (fault,)
         return self._outcome.setdefault("", mine) is mine
 
     @property
-    def outcome(self) -> tuple[_Fault | None] | None:
+    def outcome(self) -> tuple[Fault | None] | None:
         return self._outcome.get("")
-
-
-class _Loss:
-    """What was not stored of one file."""
-
-    __slots__ = ("count", "fault", "key", "path")
-
-    def __init__(self, batch: _Batch) -> None:
-        self.key = batch.key
-        self.path = batch.path
-        self.count = 0
-        self.fault = _Fault("", "")
 
 
 class Mirror:
@@ -162,10 +139,10 @@ class Mirror:
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._flushed = threading.Event()  # no frame since: the worker may not stay with what failed
         self._line: deque[_Batch | None] = deque()  # the worker's, and its successor's: the first, and the next
-        self._down: tuple[float, _Fault] | None = None  # the worker's: since when all fails, and why
+        self._down: tuple[float, Fault] | None = None  # the worker's: since when all fails, and why
         self._worker: threading.Thread | None = None
-        self._losses: dict[SessionKey, _Loss] = {}  # since the last report
-        self._all_losses: dict[SessionKey, _Loss] = {}
+        self._losses: dict[SessionKey, Loss] = {}  # since the last report
+        self._all_losses: dict[SessionKey, Loss] = {}
         self._counted = 0  # of `lost`: those that somebody else has counted
         self.lost = 0  # entries, in all
         self.unreadable = 0  # frames of another shape
@@ -192,7 +169,7 @@ class Mirror:
             self._begin()
         self._look()
         if self._waiting + self._bytes > MAX_BACKLOG:
-            fault = _Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it")
+            fault = Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it")
             self._lose(_Batch(key, path), len(entries), fault)
             return
         batch = self._filling.setdefault(path, _Batch(key, path))
@@ -201,7 +178,8 @@ class Mirror:
         self._entries += len(entries)
         self._bytes += size
         self._flushed.clear()
-        if self._eager or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
+        at_once = self._eager and len(self._open) < AHEAD
+        if at_once or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
             self._hand_over()
 
     def end_turn(self, session_id: str, messages: int) -> None:
@@ -209,7 +187,7 @@ class Mirror:
         heard, self._heard = self._heard, False
         if messages and not heard:
             self.unwritten += messages
-            self._lose(_Batch(SessionKey("", session_id), ""), messages, _UNWRITTEN)
+            self._lose(_Batch(SessionKey("", session_id), ""), messages, UNWRITTEN)
 
     def flush(self) -> None:
         """Hand over what has been collected; what the store does not take now is lost. Never blocks."""
@@ -229,14 +207,14 @@ class Mirror:
         """
         self._look()
         losses, self._losses = self._losses, {}
-        events = [_event(loss, where(loss.path)) for loss in losses.values()]
+        events = [event_of(loss, where(loss.path)) for loss in losses.values()]
         if waiting and self._open:
-            late: dict[SessionKey, _Loss] = {}
+            late: dict[SessionKey, Loss] = {}
             for batch in (batch for batch in self._open if batch.outcome is None):  # the second may be stored
-                loss = late.setdefault(batch.key, _Loss(batch))
+                loss = late.setdefault(batch.key, Loss(batch.key, batch.path))
                 loss.count += len(batch.entries)
-                loss.fault = _Fault("TimeoutError", "the turn has ended before")
-            events += [_event(loss, where(loss.path), waiting=True) for loss in late.values()]
+                loss.fault = Fault("TimeoutError", "the turn has ended before")
+            events += [event_of(loss, where(loss.path), waiting=True) for loss in late.values()]
         return events
 
     # --- the end
@@ -268,7 +246,7 @@ class Mirror:
         self.flush()
         stuck = bool(self._open)
         for batch in self._open:
-            batch.settle(_Fault("TimeoutError", why))
+            batch.settle(Fault("TimeoutError", why))
         self._purge()
         _empty(self._batches)  # a worker that is stuck must not keep what nobody waits for
         self._batches.put(None)
@@ -289,7 +267,7 @@ class Mirror:
         remarks = []
         for loss in self._all_losses.values():
             words = (loss.fault.words.splitlines() or [""])[0][:LOGGED_WORDS]
-            remarks.append(_sentence(loss, loss.fault._replace(words=words), where(loss.path)))
+            remarks.append(sentence(loss, loss.fault._replace(words=words), where(loss.path)))
         if self.unreadable:
             remarks.append(f"{self.unreadable} frames of the mirror were of an unknown shape")
         return remarks
@@ -316,7 +294,7 @@ class Mirror:
         self._purge()
         for batch in tuple(itertools.islice(self._open, 2)):
             if monotonic() - batch.began > APPEND_LIMIT and batch.settle(
-                _Fault("TimeoutError", f"append did not return within {APPEND_LIMIT:g} s")
+                Fault("TimeoutError", f"append did not return within {APPEND_LIMIT:g} s")
             ):
                 self._worker = None  # it ends when its call does
                 self._purge()
@@ -331,9 +309,9 @@ class Mirror:
             if fault is not None:
                 self._lose(batch, len(batch.entries), fault)
 
-    def _lose(self, batch: _Batch, count: int, fault: _Fault) -> None:
+    def _lose(self, batch: _Batch, count: int, fault: Fault) -> None:
         for losses in (self._losses, self._all_losses):
-            loss = losses.setdefault(batch.key, _Loss(batch))
+            loss = losses.setdefault(batch.key, Loss(batch.key, batch.path))
             loss.count += count
             loss.fault = fault
         self.lost += count
@@ -350,7 +328,7 @@ class Mirror:
                 run(self._main)
                 return
             for batch in self._open:
-                batch.settle(_fault(error))
+                batch.settle(fault_of(error))
             self._purge()
         else:
             self._worker = worker
@@ -376,7 +354,7 @@ class Mirror:
         while True:
             began, down = monotonic(), self._down
             if is_last and down is not None and began - down[0] > DOWN_LIMIT:
-                fault: _Fault | None = down[1]
+                fault: Fault | None = down[1]
                 break
             fault = self._append(batch)
             if fault is None or is_last or not fault.again:
@@ -404,9 +382,9 @@ class Mirror:
         second = self._line[1] if len(self._line) > 1 else None
         return second if second is not None and second.outcome is None else None
 
-    def _append(self, batch: _Batch) -> _Fault | None:
+    def _append(self, batch: _Batch) -> Fault | None:
         """Three tries, or one while the store is down; why the last one failed."""
-        fault: _Fault | None = None
+        fault: Fault | None = None
         first = monotonic()
         for pause in (*(PAUSES if self._down is None else ()), None):
             batch.began = began = monotonic()
@@ -415,7 +393,7 @@ class Mirror:
                 self._down = None
                 return None
             except BaseException as error:  # noqa: BLE001 - whatever it raises, the run goes on
-                fault = _fault(error)
+                fault = fault_of(error)
             batch.began = math.inf
             if monotonic() - began > APPEND_LIMIT:
                 break
@@ -435,29 +413,3 @@ def _empty(items: queue.SimpleQueue[Any]) -> None:
             items.get_nowait()
     except queue.Empty:
         return
-
-
-def _fault(error: BaseException) -> _Fault:
-    return _Fault(type(error).__name__, words_of(error)[:2000])
-
-
-def _event(loss: _Loss, path: str, *, waiting: bool = False) -> Event:
-    text = _sentence(loss, loss.fault, path, " yet" if waiting else "")
-    return mirror_error(loss.key, text, str(loss.fault), loss.fault.kind, loss.count, waiting, path)
-
-
-def _sentence(loss: _Loss, fault: _Fault, path: str, yet: str = "") -> str:
-    names = zip(("project", "session", "subpath"), loss.key, strict=True)
-    whose = ", ".join(f"{name} {part}" for name, part in names if part and loss.key.session_id)
-    copy = f"the local copy is {path}" if path else "no local copy is left"
-    return f"{loss.count} entries of a transcript are not stored{yet} ({fault}); {whose or 'no key'}; {copy}"
-
-
-def mirror_error(
-    key: SessionKey, text: str, words: str, kind: str = "", entries: int = 0, waiting: bool = False, path: str = ""
-) -> Event:
-    """The event: `text` for people, the rest for programs."""
-    known = {**key._asdict(), "entries": entries, "waiting": waiting, "path": path, "error": words}
-    line = json.dumps({"type": MIRROR_ERROR, **known}).encode()
-    fields = {"session_id": key.session_id, "text": text, "error": kind, "errors": (words,)}
-    return make({"type": MIRROR_ERROR, **fields, "_line": line})

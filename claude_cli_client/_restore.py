@@ -31,7 +31,7 @@ from ._adopt import Transcript, adopt, completed, folded_title, has_gap, local_i
 from ._chain import in_order
 from ._checks import is_uuid
 from ._config_copy import copy_config, link_memory, memory_place
-from ._mirror import mirror_error
+from ._losses import mirror_error
 from ._project_key import project_key
 from ._store_calls import rows, subpaths, words_of
 from ._summary import session_info

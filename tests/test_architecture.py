@@ -29,7 +29,7 @@ LAYERS = {
     "_rule_faults _globs",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk "
-    "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _mirror _restore _config_copy _settings_file "
+    "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _losses _mirror _restore _config_copy _settings_file "
     "_home",
     3: "_pool _launch _named_files _withheld _simple_mode _map _places _probe run client session conversation "
     "_open_session _stream",

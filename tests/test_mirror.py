@@ -882,6 +882,28 @@ def test_an_outage_leaves_room_behind_it(sole, monkeypatch):
     assert (sorted(store.numbers()), known.lost) == ([0, 1, 2, 4], 1)
 
 
+def test_a_slow_store_is_not_called_for_each_frame(sole):
+    """What comes while it is at work is collected behind the first ones: else the end would wait for each."""
+    entered, gate = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def append(self, key, entries):
+            entered.set()
+            gate.wait(DEADLINE)
+            super().append(key, entries)
+
+    store = Slow()
+    known, put = sole(store)
+    put(0)
+    entered.wait(DEADLINE)
+    for number in range(1, 50):
+        put(number)
+    gate.set()
+    known.finish(DEADLINE, lambda: None)
+    assert [entry["n"] for _, entries in store.batches for entry in entries] == list(range(50))
+    assert len(store.batches) == _mirror.AHEAD + 1
+
+
 @pytest.mark.parametrize("way", ["turn", "end"])
 def test_a_refused_entry_beside_an_outage(sole, way):
     """It is lost alone, and keeps nothing behind it from the store, also while the turn goes on."""
