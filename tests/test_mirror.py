@@ -875,6 +875,7 @@ def test_an_outage_leaves_room_behind_it(sole, monkeypatch):
     for number in range(4):
         put(number)
     assert known.lost == 1
+    until(lambda: store.calls > 4)
     store.up = True
     until(lambda: known.is_idle)
     put(4)
