@@ -19,7 +19,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
   folder then: so where that changes nothing else, the CLI is told to have its memories there, see `memory_place`.
 
 What is to be copied and is not there is passed over, and so is what cannot be read, as the CLI does it; and what is
-no file: a pipe would be waited for.
+no file: a pipe would be waited for. But settings that are no JSON go along as they are: with such ones the CLI does
+not clean up, with none, or ours, it would, after 30 days and through the links (seen with 2.1.332).
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
         STATE: read(state_file(env, cwd)),
         **{name: _moved(_without_plugins(read(os.path.join(source, name))), source) for name in _SETTINGS},
     }
+    for name in _SETTINGS:
+        _copy_broken(os.path.join(source, name), os.path.join(target, name))
     for name, data in copies.items():
         if data is not None:
             _write(os.path.join(target, name), data)
@@ -144,10 +147,25 @@ def read(path: str) -> Any:
         return None
 
 
+def _new(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
 def _write(path: str, data: Any) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+    with open(_new(path), "w", encoding="utf-8") as file:
         json.dump(data, file)
+
+
+def _copy_broken(source: str, target: str) -> None:
+    """Settings that are no JSON go along byte for byte: with others in their place, or none, the CLI's housekeeping
+    would delete by its defaults, through the links."""
+    try:
+        read_json(source)
+    except OSError:  # not there, or not to be read: it stays behind
+        return
+    except (ValueError, RecursionError):
+        with open(source, "rb") as file, open(_new(target), "wb") as copy:
+            copy.write(file.read())
 
 
 def _without_refresh(data: Any) -> Any:

@@ -594,11 +594,24 @@ def test_an_isolated_turn_gets_the_session_alone(look, store, home):
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "\ufeff{}", '{"a": NaN}', "7", '{"env": 7}'])
 def test_files_that_are_odd(tmp_path, content):
-    """What cannot be read is passed over, as the CLI does it; nothing raises."""
+    """What cannot be read is passed over, as the CLI does it, but for the settings; nothing raises."""
     fill(tmp_path / "c", dict.fromkeys((".credentials.json", ".claude.json", "settings.json"), content))
     (tmp_path / "t").mkdir()
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
-    assert len(list((tmp_path / "t").iterdir())) in (0, 3)
+    assert len(list((tmp_path / "t").iterdir())) in (1, 3)
+
+
+@pytest.mark.parametrize("name", ["settings.json", "cowork_settings.json"])
+@pytest.mark.parametrize("login", [True, False])
+def test_settings_that_are_no_json(tmp_path, name, login):
+    """Go along byte for byte: with valid ones in their place the CLI would clean up the user's folder after 30 days."""
+    content = '{"cleanupPeriodDays": 3650,}\n'
+    fill(tmp_path / "c", {name: content, **({".credentials.json": CREDENTIALS} if login else {})})
+    (tmp_path / "t").mkdir()
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    assert (tmp_path / "t" / name).read_text() == content
+    assert stat.S_IMODE((tmp_path / "t" / name).stat().st_mode) == 0o600
+    assert len(list((tmp_path / "t").iterdir())) == 1 + login
 
 
 def test_settings_that_the_cli_takes_go_along(tmp_path):
