@@ -292,6 +292,12 @@ class Channel:
         restored = self.launch.restore.report() if self.launch.restore is not None else []
         return [*restored, *mirror.report(self.folder.stays)]
 
+    def woken(self) -> None:
+        """Something has happened elsewhere: the store may have taken a batch, and have room for more. By the reader."""
+        self.wake.clear()
+        if self.mirror is not None:
+            self.mirror.go_on()
+
     def note_answer(self, reducer: Reducer) -> None:
         """The turn is over. If it has an answer, the store should hear of it. By the reader."""
         if self.mirror is not None and reducer.answer is not None and not reducer.answer.is_error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ._checks import is_list, is_number
 from ._hook_events import SPECIFIC, TOP
-from ._log import bad_type, bad_value, plain_name
+from ._log import bad_type, bad_value, plain_name, warning
 from ._permission_updates import Json, object_, one_of, plain, said
 from ._permissions import Allow, Deny, decision
 
@@ -24,6 +24,7 @@ _NAMES: Final = {**TOP, **SPECIFIC}
 _TOP_WIRE: Final = {wire: name for name, (wire, _) in TOP.items()}
 _SPECIFIC_WIRE: Final = {wire: name for name, (wire, _) in SPECIFIC.items()}
 
+_STOPS: Final = ("continue_", "stop_reason")
 _FLAGS: Final = ("continue_", "suppress_output", "async_", "retry", "suppress_original_prompt", "reload_skills")
 _TEXTS: Final = (
     "stop_reason", "system_message", "reason", "permission_decision_reason", "additional_context", "session_title",
@@ -164,6 +165,10 @@ class HookReply:
         given = {name: value for name, value in self._given().items() if (name, value) not in _SAYS_NOTHING}
         if event == "PermissionRequest" and self.permission_decision is not None:
             given = _as_request(given)
+        stops = [name for name in given if name in _STOPS and event not in _NAMES[name][1]]
+        if stops and len(stops) < len(given):  # the rest may be a denial, which must not be lost with it
+            warning("%s does not end the turn: the CLI would ignore %s of a hook's reply", event, " and ".join(stops))
+            given = {name: value for name, value in given.items() if name not in stops}
         for name in given:
             events = _NAMES[name][1]
             if event not in events:

@@ -253,8 +253,10 @@ _warned = False
 def _warn_of_surprises(options: Mapping[str, Any]) -> None:
     global _warned
     shadowed_by = shadow(options)
-    if shadowed_by:
-        asked = "the rules of unattended" if options.get("unattended") else "the permission callback"
+    preset: Any = options.get("unattended")
+    allows: Any = getattr(preset, "allow_rules", ())
+    if shadowed_by and (allows or not preset):  # what it denies stands in another option
+        asked = "the allow rules of unattended" if preset else "the permission callback"
         _warn(f"{asked} will not be asked: {shadowed_by} decides first", UserWarning)
     if useless := misnamed(options) or misplaced(options, _cwd(options.get("cwd"))):
         _warn(useless, UserWarning)

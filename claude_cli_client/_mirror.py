@@ -189,6 +189,12 @@ class Mirror:
             self.unwritten += messages
             self._lose(_Batch(SessionKey("", session_id), ""), messages, UNWRITTEN)
 
+    def go_on(self) -> None:
+        """A batch may be settled: hand over what was collected behind it. Never blocks."""
+        self._look()
+        if self._eager and self._filling and len(self._open) < AHEAD:
+            self._hand_over()
+
     def flush(self) -> None:
         """Hand over what has been collected; what the store does not take now is lost. Never blocks."""
         self._hand_over()

@@ -34,9 +34,14 @@ class OwnTools:
         letters = _letters(name)  # mcp_shop_price, mcp__shop__Price
         for whole, tool in self.tools.items():
             is_bare = name in (tool, mapped_name(tool)) and not name[:1].isupper()  # else a built-in one, maybe
-            if is_bare or letters == _letters(whole):
+            if is_bare or (letters == _letters(whole) and not self._may_be_anothers(name, whole)):
                 return f"the tool is {whole} to the CLI"
         return ""
+
+    def _may_be_anothers(self, name: str, whole: str) -> bool:
+        """Whether it names another server than that of this tool, of these options or of a file, or a tool of it."""
+        own = next(server for server in self.servers if whole.startswith(f"{server}__"))
+        return name.startswith("mcp__") and not name.startswith(f"{own}__")
 
     def _split(self, name: str) -> tuple[str, str]:
         """The server of ours and what should be a tool of it; two "" if it is none's, or maybe another's."""

@@ -362,5 +362,7 @@ def how_it_ended(exit_code: int | None, stderr: str) -> str:
         except ValueError:
             name = f"signal {-exit_code}"
         return f"the CLI was killed by {name} before it gave a result"
-    said = stderr.strip().rpartition("\n")[2]  # the last line of a refusal is its reason
+    *before, said = stderr.strip().split("\n")[-2:]  # the last line of a refusal is its reason
+    if before and said.startswith("("):  # "(Did you mean --name?)"
+        said = f"{before[0]} {said}"
     return f"the CLI ended without a result (exit code {exit_code})" + (f": {said[:500]}" if said else "")

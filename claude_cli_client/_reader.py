@@ -254,7 +254,7 @@ class Reader:
             self._at.set(exit=monotonic() + EXIT_GRACE)
 
     def _on_wake(self) -> None:
-        self._channel.wake.clear()
+        self._channel.woken()
         if self._process.exit_fd is None and not self._exited and self._process.has_ended():
             self._on_exit()
         self._obey()

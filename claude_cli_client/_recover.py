@@ -54,7 +54,14 @@ _FIRST: Final = re.compile(rb'\{"type":"(?:system","subtype":"init"|control_resp
 def first_line(line: bytes) -> bytes:
     """The CLI's first line without what stands in front of it; b"" if nothing does, or it is another one."""
     found = None if line.startswith(b"{") else _FIRST.search(line)
-    return line[found.start() :] if found else b""
+    if found is None:
+        return b""
+    text = line[found.start() :].decode("utf-8", "replace")
+    try:
+        _, end = _scan(text, 0)
+    except _NO_JSON:
+        return b""
+    return b"" if text[end:].strip() else line[found.start() :]
 
 
 def recover(text: str) -> Json | None:

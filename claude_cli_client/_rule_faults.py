@@ -64,7 +64,7 @@ def _is_field(tool: str, content: str) -> bool:
         return False
     if tool == "Monitor" and value == "*":  # `rm:*` is how commands are written
         return name in ("command", "description")
-    return bool(colon) and re.fullmatch(r"[A-Za-z_]\w+", name) is not None
+    return bool(colon) and re.fullmatch(r"[A-Za-z_]\w*", name) is not None
 
 
 def bare_command(rule: str) -> str:

@@ -45,6 +45,7 @@ def _forbids_little(options: _Options) -> str:
 
     def fault(rule: str) -> str:
         whole = {f"{rule[:-1]} *)", f"{rule[:-1]}:*)", f"{rule[:-1]}*)"}
+        whole |= {"Bash", "Bash(*)"}  # of all commands
         return "" if whole & forbidden else bare_command(rule)
 
     return _first(options, _FORBIDS, fault, "forbids the bare command alone")

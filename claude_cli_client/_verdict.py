@@ -42,6 +42,7 @@ class Facts:
         self.__dict__.update(known)
 
 
+_PROMPT: Final = "\n\nOriginal prompt:"  # which the CLI repeats where a hook blocked it; not for a log
 _DIAGNOSTIC: Final = "[ede_diagnostic]"  # the CLI's note to those who make it; it stays in `errors`
 
 
@@ -210,7 +211,8 @@ def _sentence(error: type[e.TurnError], turn: _Turn) -> str:
         sentence = "json_schema was given, but no structured output came" + (f": {said}" if said else "")
     elif error is e.UnfinishedTurnError:
         why = "a hook blocked the prompt" if turn.facts.blocked else turn.reason or turn.stop
-        sentence = f"{_SENTENCES[error]} ({why})" + (f": {turn.said}" if turn.said else "")
+        said = turn.said.partition(_PROMPT)[0].rstrip()
+        sentence = f"{_SENTENCES[error]} ({why})" + (f": {said}" if said else "")
     elif error in _SENTENCES:
         sentence = _SENTENCES[error] + (f": {turn.said}" if turn.event.errors and turn.said else "")
     elif error is e.ModelNotFoundError:

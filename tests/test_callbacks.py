@@ -611,6 +611,14 @@ def test_events_that_cannot_stop(answer, event):
         hook_reply(answer, event)
 
 
+def test_a_denial_beside_what_cannot_stop(caplog):
+    """It is sent, for it must not be lost with the rest; that the turn goes on is in the log."""
+    reply = HookReply(permission=Deny("no"), continue_=False, stop_reason="policy")
+    assert hook_reply(reply, "PermissionRequest") == hook_reply(HookReply(permission=Deny("no")), "PermissionRequest")
+    assert "PermissionRequest does not end the turn" in caplog.text
+    assert hook_reply({"decision": "block", "reason": "no", "continue": False}, "PreCompact")["decision"] == "block"
+
+
 def test_no_name_is_sent_as_python_spells_it():
     """Nothing with an underscore reaches the CLI, which would ignore it."""
     assert not [wire for wire, _ in _NAMES.values() if "_" in wire]

@@ -1174,8 +1174,15 @@ def test_a_callback_that_is_shadowed(play, what, way):
 def test_rules_that_are_shadowed(play):
     """The warning speaks of what the caller gave, not of the callback that is made of it."""
     fake = play(init(), result("done"))
-    with pytest.warns(UserWarning, match="^the rules of unattended will not be asked: permission_mode='dontAsk'"):
-        Client(cli_path=fake.path).ask("q", unattended=True, permission_mode="dontAsk")
+    with pytest.warns(UserWarning, match="^the allow rules of unattended will not be asked: permission_mode='dontAsk'"):
+        Client(cli_path=fake.path).ask("q", unattended=unattended(allow=["Read"]), permission_mode="dontAsk")
+
+
+@pytest.mark.parametrize("preset", [True, unattended(deny=["Bash(rm *)"])], ids=["all", "deny"])
+def test_a_preset_that_nothing_shadows(play, preset):
+    """It allows nothing; what it denies, and that nobody answers, holds in every mode: no warning."""
+    fake = play(init(), result("done"))
+    assert Client(cli_path=fake.path).ask("q", unattended=preset, permission_mode="bypassPermissions").result == "done"
 
 
 @pytest.mark.parametrize("given", [{"allowed_tools": ["Bash(ls *)", "Read"]}, {"permission_mode": "acceptEdits"}])
@@ -1229,4 +1236,4 @@ def test_unattended_that_decides_nothing(play):
     """Where everything is allowed before it, a warning says so."""
     fake = play(*expect_initialize(), turn(), read_stdin())
     with pytest.warns(UserWarning, match="bypassPermissions"):
-        Client(cli_path=fake.path).ask("q", unattended=True, permission_mode="bypassPermissions")
+        Client(cli_path=fake.path).ask("q", unattended=unattended(allow=["Read"]), permission_mode="bypassPermissions")

@@ -708,6 +708,14 @@ def test_the_reason_of_a_refusal_is_in_the_message(play):
     assert caught.value.message == "the CLI ended without a result (exit code 1): Error: that will not do"
 
 
+def test_the_reason_of_a_refusal_with_a_hint_behind_it(play):
+    """What may be meant stands in a line of its own: both are told."""
+    fake = play(to_stderr("error: unknown option '--nope'\n(Did you mean --name?)\n"), exit_with(1))
+    with pytest.raises(ProcessError) as caught:
+        Client(cli_path=fake.path).ask("p")
+    assert caught.value.message.endswith("(exit code 1): error: unknown option '--nope' (Did you mean --name?)")
+
+
 def test_text_reaches_the_cli_in_the_c_locale(play, tmp_path):
     """UTF-8, though there Python's own encoding of arguments and variables is ASCII: cron gives no locale."""
     fake = play(*TURN)

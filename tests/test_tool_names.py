@@ -80,6 +80,14 @@ def test_tool_that_this_server_has_not():
             assert misnamed(merge({}, {"mcp_servers": SHOP, **given})).endswith(f"nothing: {why}")
 
 
+@pytest.mark.parametrize("rule", ["mcp__shopprice", "mcp__Shop__price", "mcp__shop_price__x", "mcp__sh__opprice"])
+def test_rule_for_another_server_with_the_same_letters(rule):
+    """It is that server's, or one of a file's, and forbids what it says."""
+    servers = {**SHOP, "Shop": {"command": "serve"}, "shop_price": {"command": "serve"}}
+    for given in ({"disallowed_tools": [rule]}, {"unattended": unattended(deny=[rule])}):
+        assert not misnamed(merge({}, {"mcp_servers": servers, **given}))
+
+
 def test_server_that_is_nearly_ours():
     """It may be another one, of a file which only the CLI reads: no error, but a warning."""
     for given in guards("mcp__shp__price"):
@@ -141,7 +149,8 @@ def test_rule_that_allows_nothing(rule):
 
 @pytest.mark.parametrize("rule", [
     "Write", "Write(*)", "Write()", "Write(content:x)", "WebSearch(query:weather*)", "Monitor(command:touch *)",
-    "Grep(pattern:*)", "mcp__docs__find(sku:1)", "mcp__docs__fi*", "mcp__*", "mcp__docs()", "WebFetch(domain:x.org)",
+    "Grep(pattern:*)", "mcp__docs__find(sku:1)", "mcp__docs__find(q:secret*)", "mcp__docs__fi*",
+    "mcp__*", "mcp__docs()", "WebFetch(domain:x.org)",
     "WebFetch(domain:*)", "WebFetch(domain:*.x.org)", "WebFetch(prompt:x)", "Agent(x)", "Skill(x)", "Bash(rm *)",
     "Edit(src/**)", "Read(src/**)", "PowerShell(rm x)", "Later(x)", "W*",
 ])  # fmt: skip

@@ -123,6 +123,7 @@ def test_the_clis_own_words(name):
     got = turn(name, now=NOW, cli_path="/opt/claude", cli_version="2.1.332")
     error, said = got.error, "; ".join(got.end.errors) or decoded(got.end.raw.encode()).get("result", "")
     said = said.removesuffix(". Run --model to pick a different model.").partition("[ede_diagnostic]")[0]
+    said = said.partition("\n\nOriginal prompt:")[0].rstrip()
     if name != "schema_never":  # a success: what it said is not why
         assert said in str(error)
     assert error.event is got.end
@@ -475,3 +476,10 @@ def test_reasons_of_answers(reason):
 def test_what_helps(name, words):
     """Where the CLI's words do not help, ours say what to do."""
     assert words in turn(name).error.message
+
+
+def test_a_blocked_prompt_is_not_in_the_message():
+    """The CLI repeats it behind the hook's words; a message is for a log."""
+    error = turn("hooks_block_prompt").error
+    assert "no prompts today" in error.message
+    assert "Original prompt" not in error.message
