@@ -88,11 +88,12 @@ _NO_PLACE: Final = Fault("LookupError", "a file that is not below CONFIG/project
 class _Batch:
     """Entries of one file. Filled by the reader, then the worker's, until one of them settles it."""
 
-    __slots__ = ("_outcome", "began", "entries", "key", "path", "size")
+    __slots__ = ("_outcome", "began", "entries", "flushed", "key", "path", "size")
 
-    def __init__(self, key: SessionKey, path: str) -> None:
+    def __init__(self, key: SessionKey, path: str, flushed: threading.Event) -> None:
         self.key = key
         self.path = path
+        self.flushed = flushed  # set by the flush behind it: the worker may not stay with it any more
         self.entries: list[Json] = []
         self.size = 0
         self.began = math.inf  # when the call of `append` that is on began
@@ -137,7 +138,7 @@ class Mirror:
         self._open: deque[_Batch] = deque()  # handed over; one of the first two may be in a call of `append`
         self._waiting = 0  # bytes in `_open`
         self._batches: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
-        self._flushed = threading.Event()  # no frame since: the worker may not stay with what failed
+        self._next_flush = threading.Event()  # of each batch that is filled before it
         self._line: deque[_Batch | None] = deque()  # the worker's, and its successor's: the first, and the next
         self._down: tuple[float, Fault] | None = None  # the worker's: since when all fails, and why
         self._worker: threading.Thread | None = None
@@ -163,21 +164,20 @@ class Mirror:
         if not entries:
             return  # nothing to write, and no store should see a transcript without entries
         if key is None:
-            self._lose(_Batch(SessionKey("", "", path), path), len(entries), _NO_PLACE)
+            self._lose(SessionKey("", "", path), path, len(entries), _NO_PLACE)
             return
         if self._worker is None:  # not only when there is something to do: at the interpreter's end none starts
             self._begin()
         self._look()
         if self._waiting + self._bytes > MAX_BACKLOG:
             fault = Fault("BufferError", f"more than {MAX_BACKLOG} bytes wait for it")
-            self._lose(_Batch(key, path), len(entries), fault)
+            self._lose(key, path, len(entries), fault)
             return
-        batch = self._filling.setdefault(path, _Batch(key, path))
+        batch = self._filling.setdefault(path, _Batch(key, path, self._next_flush))
         batch.entries += entries
         batch.size += size
         self._entries += len(entries)
         self._bytes += size
-        self._flushed.clear()
         at_once = self._eager and len(self._open) < AHEAD
         if at_once or self._entries > FLUSH_ENTRIES or self._bytes > FLUSH_BYTES:
             self._hand_over()
@@ -187,7 +187,7 @@ class Mirror:
         heard, self._heard = self._heard, False
         if messages and not heard:
             self.unwritten += messages
-            self._lose(_Batch(SessionKey("", session_id), ""), messages, UNWRITTEN)
+            self._lose(SessionKey("", session_id), "", messages, UNWRITTEN)
 
     def go_on(self) -> None:
         """A batch may be settled: hand over what was collected behind it. Never blocks."""
@@ -198,25 +198,27 @@ class Mirror:
     def flush(self) -> None:
         """Hand over what has been collected; what the store does not take now is lost. Never blocks."""
         self._hand_over()
-        self._flushed.set()
+        self._next_flush.set()
+        self._next_flush = threading.Event()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether everything is stored or lost, but for what has not been handed over."""
+    def is_flushed(self) -> bool:
+        """Whether all that came before the last flush is stored or lost. Others may write on meanwhile."""
         self._look()
-        return not self._open
+        return not self._open or not self._open[0].flushed.is_set()  # in the order of the flushes
 
     def report(self, where: Callable[[str], str], *, waiting: bool = False) -> list[Event]:
         """What was lost since the last report; `where` tells where a file's local copy stays.
 
-        With `waiting` also what is still on its way: it may arrive, and is told again if it does not.
+        With `waiting` also what is still on its way since the flush: it may arrive, and is told again if it does not.
         """
         self._look()
         losses, self._losses = self._losses, {}
         events = [event_of(loss, where(loss.path)) for loss in losses.values()]
         if waiting and self._open:
             late: dict[SessionKey, Loss] = {}
-            for batch in (batch for batch in self._open if batch.outcome is None):  # the second may be stored
+            flushed = itertools.takewhile(lambda batch: batch.flushed.is_set(), self._open)
+            for batch in (batch for batch in flushed if batch.outcome is None):  # the second may be stored
                 loss = late.setdefault(batch.key, Loss(batch.key, batch.path))
                 loss.count += len(batch.entries)
                 loss.fault = Fault("TimeoutError", "the turn has ended before")
@@ -235,7 +237,7 @@ class Mirror:
         poller = select.poll()
         poller.register(self._wake.fd, select.POLLIN)
         deadline = monotonic() + limit
-        while not self.is_idle:
+        while not self.is_flushed:
             granted = hurry()
             if granted is not None:
                 deadline = min(deadline, monotonic() + granted)
@@ -313,11 +315,11 @@ class Mirror:
             fault = outcome[0]
             self._waiting -= batch.size
             if fault is not None:
-                self._lose(batch, len(batch.entries), fault)
+                self._lose(batch.key, batch.path, len(batch.entries), fault)
 
-    def _lose(self, batch: _Batch, count: int, fault: Fault) -> None:
+    def _lose(self, key: SessionKey, path: str, count: int, fault: Fault) -> None:
         for losses in (self._losses, self._all_losses):
-            loss = losses.setdefault(batch.key, Loss(batch.key, batch.path))
+            loss = losses.setdefault(key, Loss(key, path))
             loss.count += count
             loss.fault = fault
         self.lost += count
@@ -330,7 +332,7 @@ class Mirror:
         except RuntimeError as error:  # no thread to be had
             if _cleanup.ending:  # Python 3.12 begins none any more: then the reader, for whom the exit hook waits
                 self._batches.put(None)
-                self._flushed.set()  # the reader cannot stay with what fails
+                self._next_flush.set()  # the reader cannot stay with what fails
                 run(self._main)
                 return
             for batch in self._open:
@@ -342,6 +344,7 @@ class Mirror:
     # --- the worker's thread
 
     def _main(self) -> None:
+        self._down = None  # what a worker that hangs has found says nothing of what waits behind
         while True:
             if not self._line:
                 if self._batches.empty():
@@ -356,7 +359,7 @@ class Mirror:
 
     def _settle(self, batch: _Batch) -> bool:
         """Try, in rounds, until it is stored or lost. False: given up meanwhile; then `_line` is another's."""
-        is_last = not self._sole or (self._down is not None and self._flushed.is_set())
+        is_last = not self._sole or (self._down is not None and batch.flushed.is_set())
         while True:
             began, down = monotonic(), self._down
             if is_last and down is not None and began - down[0] > DOWN_LIMIT:
@@ -372,7 +375,7 @@ class Mirror:
                 if other is None:
                     fault = self._append(batch)
                     break
-            if is_last := self._flushed.wait(PERSISTENCE):
+            if is_last := batch.flushed.wait(PERSISTENCE):
                 self._down = None  # three tries again
             if batch.outcome is not None:
                 return False

@@ -292,8 +292,9 @@ class SessionReader(Reader):
             return False
         if self._exited or self._stopping:
             return True  # until the end of the process, which waits for the store
-        mirror.flush()
-        if mirror.is_idle:
+        if "store" not in self._at:
+            mirror.flush()
+        if mirror.is_flushed:
             return False
         due = self._at.get("store", monotonic() + _channel.STORE_GRACE)
         if turn.cancelled or turn.stopped or self._closed_input:

@@ -840,6 +840,11 @@ def sole(impatient, monkeypatch):
         wake.close()
 
 
+def is_idle(known):
+    known.go_on()
+    return not known._open
+
+
 def test_an_outage_keeps_the_order(sole, monkeypatch):
     """Also of entries without parents, whose order nobody could mend: what comes later waits."""
     monkeypatch.setattr(_mirror, "QUICK", -1)  # never so quick that the next is tried
@@ -877,10 +882,52 @@ def test_an_outage_leaves_room_behind_it(sole, monkeypatch):
     assert known.lost == 1
     until(lambda: store.calls > 4)
     store.up = True
-    until(lambda: known.is_idle)
+    until(lambda: is_idle(known))
     put(4)
-    until(lambda: known.is_idle)
+    until(lambda: is_idle(known))
     assert (sorted(store.numbers()), known.lost) == ([0, 1, 2, 4], 1)
+
+
+def test_what_comes_later_does_not_hold_what_was_flushed(sole):
+    """As where background work writes on: what the turn wrote is lost or stored, and what came since waits on."""
+    store = Fickle()
+    known, put = sole(store)
+    put(0)
+    known.flush()
+    put(1)
+    until(lambda: known.is_flushed)
+    (event,) = known.report(lambda path: "", waiting=True)
+    assert (event.data["entries"], event.data["waiting"], known.lost) == (1, False, 1)
+    store.up = True
+    until(lambda: store.numbers() == [1])
+
+
+def test_what_waits_behind_an_append_that_hangs_is_tried(sole, monkeypatch):
+    """Also where the store was down before: what hangs says nothing of the next, and the rest is not lost untried."""
+    monkeypatch.setattr(_mirror, "DOWN_LIMIT", -1)
+    monkeypatch.setattr(_mirror, "QUICK", -1)
+    entered, gate = threading.Event(), threading.Event()
+
+    class Hanging(Fickle):
+        def append(self, key, entries):
+            if self.calls > 3 and entries[0]["n"] == 0:
+                self.up = True
+                entered.set()
+                gate.wait(DEADLINE)
+            super().append(key, entries)
+
+    store = Hanging()
+    known, put = sole(store)
+    put(0)
+    put(1)
+    assert entered.wait(DEADLINE)
+    known.flush()
+    monkeypatch.setattr(_mirror, "APPEND_LIMIT", -1)
+    known.go_on()
+    monkeypatch.setattr(_mirror, "APPEND_LIMIT", 60)
+    until(lambda: is_idle(known))
+    gate.set()
+    assert (store.numbers()[:1], known.lost) == ([1], 1)
 
 
 def test_a_slow_store_is_not_called_for_each_frame(sole):
@@ -937,7 +984,7 @@ def test_a_refused_entry_beside_an_outage(sole, way):
     store.up = True
     if way == "end":
         known.finish(DEADLINE, lambda: None)
-    until(lambda: known.is_idle)
+    until(lambda: is_idle(known))
     assert (sorted(store.numbers()), known.lost) == ([1, 3, 4], 1)
 
 
