@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import discovery
 from ._env import NESTING
-from ._settings_file import managed_settings, read_json
+from ._settings_file import managed_folder, managed_settings, read_json
 from ._settings_shapes import why_dropped
 from .errors import ClaudeError, CLINotFoundError
 
@@ -80,12 +80,11 @@ class Place:
     @property
     def settings_files(self) -> list[str]:
         """The files the CLI reads settings from, the weakest first."""
-        managed = f"{self.managed}/managed-settings.json" if self.managed else managed_settings(self.platform)
         return [
             f"{self.config_dir}/settings.json",
             f"{self.cwd}/.claude/settings.json",
             f"{self.cwd}/.claude/settings.local.json",
-            managed,
+            *managed_settings(self.managed or managed_folder(self.platform)),
         ]
 
 

@@ -13,13 +13,24 @@ import stat
 import sys
 from typing import Any
 
+from ._handlers import raise_hosts
 from ._objects import loads
 
 
-def managed_settings(platform: str = sys.platform) -> str:
-    """What those who manage this machine have set, above everybody else."""
-    folder = "/Library/Application Support/ClaudeCode" if platform == "darwin" else "/etc/claude-code"
-    return f"{folder}/managed-settings.json"
+def managed_folder(platform: str = sys.platform) -> str:
+    """Where those who manage this machine set what is above everybody else's."""
+    return "/Library/Application Support/ClaudeCode" if platform == "darwin" else "/etc/claude-code"
+
+
+def managed_settings(folder: str) -> list[str]:
+    """Their files, the weakest first."""
+    more = f"{folder}/managed-settings.d"
+    try:
+        names = sorted(name for name in os.listdir(more) if name.endswith(".json") and not name.startswith("."))
+    except OSError as error:
+        raise_hosts(error)
+        names = []
+    return [f"{folder}/managed-settings.json", *(f"{more}/{name}" for name in names)]
 
 
 def read_json(path: str) -> Any:

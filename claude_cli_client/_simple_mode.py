@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from . import _settings_file
@@ -26,10 +27,10 @@ _ON: Final = ("1", "true", "yes", "on")
 
 def refuse_hooks(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> None:
     """Raises ValueError if it is on. `env`: the CLI's."""
-    managed = _settings_file.managed_settings()
     user, state = os.path.join(config_dir(env, cwd), "settings.json"), state_file(env, cwd)
+    managed = _settings_file.managed_settings(_settings_file.managed_folder())
     places: tuple[tuple[str, Callable[[], Mapping[str, Any]], str], ...] = (
-        (managed, lambda: _settings(options, managed), "ask who manages this machine"),
+        *((path, partial(_settings, options, path), "ask who manages this machine") for path in reversed(managed)),
         ("settings", lambda: settings_of(options), "take it out"),
         (user, lambda: _settings(options, user) if _reads_users(options) else {}, f"give settings={_OFF}"),
         (state, lambda: {} if needs_temporary_config(options) else _json(options, state), f"give settings={_OFF}"),

@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from . import _settings_file
 from ._argv import with_sandbox
 from ._checks import split_rules
 from ._config_copy import COPIED, config_dir, read
 from ._merge import settings_file
 from ._named_files import settings_of
-from ._settings_file import managed_settings
 
 
 def withheld(options: Mapping[str, Any], config: str, env: Mapping[str, str], cwd: str) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def _denials(options: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> It
     """What each of the settings denies that the CLI may read, whichever it does."""
     project = os.path.join(cwd, ".claude", "settings")
     user = os.path.join(config_dir(env, cwd), "settings.json")
-    files = (managed_settings(), user, f"{project}.json", f"{project}.local.json")
+    managed = _settings_file.managed_settings(_settings_file.managed_folder())
+    files = (*managed, user, f"{project}.json", f"{project}.local.json")
     for settings in (settings_of(options), *map(read, files)):
         permissions = settings.get("permissions") if isinstance(settings, Mapping) else None
         yield _rules(permissions.get("deny") if isinstance(permissions, Mapping) else None)

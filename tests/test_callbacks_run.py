@@ -564,12 +564,16 @@ def test_what_does_not_keep_hooks_from_running(play, tmp_path, options, users):
     Client(cli_path=play(*TURN, read_stdin()).path, config_dir=tmp_path, **options).ask("q", hooks={"Stop": no_hook})
 
 
-@pytest.mark.parametrize(("managed", "mine", "refused"), [(ON, OFF, True), (OFF, ON, False), ({}, ON, True)])
-def test_what_the_machine_says_of_hooks(play, tmp_path, monkeypatch, managed, mine, refused):
-    """Those who manage it are above the caller (seen with the real CLI)."""
-    path = tmp_path / "managed-settings.json"
-    path.write_text(json.dumps(managed))
-    monkeypatch.setattr(_settings_file, "managed_settings", lambda: str(path))
+@pytest.mark.parametrize(
+    ("managed", "more", "mine", "refused"),
+    [(ON, {}, OFF, True), (OFF, {}, ON, False), ({}, {}, ON, True), (OFF, ON, OFF, True), (ON, OFF, ON, False)],
+)
+def test_what_the_machine_says_of_hooks(play, tmp_path, monkeypatch, managed, more, mine, refused):
+    """Those who manage it are above the caller, and what they have put beside their file is above it (real CLI)."""
+    (tmp_path / "managed-settings.json").write_text(json.dumps(managed))
+    (tmp_path / "managed-settings.d").mkdir()
+    (tmp_path / "managed-settings.d" / "more.json").write_text(json.dumps(more))
+    monkeypatch.setattr(_settings_file, "managed_folder", lambda: str(tmp_path))
     client = Client(cli_path=play(*TURN, read_stdin()).path, settings=mine)
     with pytest.raises(ValueError, match="runs no hooks") if refused else contextlib.nullcontext():
         client.ask("q", hooks={"Stop": no_hook})

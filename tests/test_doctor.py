@@ -142,8 +142,13 @@ def test_a_credential_in_the_environment(place, name):
 
 
 def test_an_api_key_helper_in_any_settings_file(place):
-    """`apiKeyHelper` of the user, the project, the local file and the managed one count."""
+    """`apiKeyHelper` of the user, the project, the local file and the managed ones count."""
     del place.environ["ANTHROPIC_API_KEY"]
+    more = Path(place.managed) / "managed-settings.d"
+    more.mkdir()
+    for name in ("10-a.json", ".hidden.json", "notes.txt"):
+        (more / name).write_text("{}")
+    assert place.settings_files[3:] == [f"{place.managed}/managed-settings.json", f"{more}/10-a.json"]
     for path in place.settings_files:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text('{"apiKeyHelper": "get-key"}')

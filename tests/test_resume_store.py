@@ -30,6 +30,7 @@ from claude_cli_client import (
     StoreError,
     _mirror,
     _restore,
+    _settings_file,
 )
 from claude_cli_client._config_copy import copy_config
 from claude_cli_client._project_key import project_key
@@ -457,8 +458,8 @@ def test_the_copies_are_not_for_the_model(look, store, home, given):
 DENIES = {"permissions": {"deny": ["Read(~/.claude/**)"]}}
 
 
-@pytest.mark.parametrize("where", ["option", "user", "project", "local"])
-def test_the_copies_are_not_for_the_model_where_settings_deny_reading(look, store, home, where):
+@pytest.mark.parametrize("where", ["option", "user", "project", "local", "machine"])
+def test_the_copies_are_not_for_the_model_where_settings_deny_reading(look, store, home, where, monkeypatch):
     """Whichever settings do, also where the CLI does not read them."""
     options = {"settings": DENIES} if where == "option" else {}
     fill(home / ".claude", {"settings.json": DENIES if where == "user" else {}})
@@ -466,6 +467,9 @@ def test_the_copies_are_not_for_the_model_where_settings_deny_reading(look, stor
         name = "settings.json" if where == "project" else "settings.local.json"
         fill(home / "work" / ".claude", {name: DENIES})
         options["cwd"] = home / "work"
+    if where == "machine":
+        fill(home / "managed" / "managed-settings.d", {"10.json": DENIES})
+        monkeypatch.setattr(_settings_file, "managed_folder", lambda: str(home / "managed"))
     seen = look(store, config_dir=home / ".claude", **options)
     assert value_of(seen, "--disallowedTools").count("Read(//**/") == len(COPIES)
 
