@@ -281,7 +281,7 @@ def check(options: Mapping[str, Any]) -> None:
         if value is not None:
             OPTIONS[name].check(name, value)
     refuse_conflicts(options)
-    if _has_tools(options) or options.get("disallowed_tools"):
+    if _has_tools(options) or _on(options, "disallowed_tools", "settings"):
         from ._tool_names import guards_nothing
 
         if fault := guards_nothing(options):
@@ -317,7 +317,7 @@ def shadow(options: Mapping[str, Any]) -> str:
 _ALL: Final = frozenset({"*", "*(*)"})
 
 
-_NAMING: Final = ("allowed_tools", "disallowed_tools", "unattended", "hooks", "agents", "tools")
+_NAMING: Final = ("allowed_tools", "disallowed_tools", "unattended", "hooks", "agents", "tools", "settings")
 
 
 def misnamed(options: Mapping[str, Any]) -> str:

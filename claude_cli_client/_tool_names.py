@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ._checks import split_rules
-from ._objects import is_tool_server
+from ._merge import settings_file
+from ._objects import is_tool_server, loads
 from ._rule_faults import bare_command, misspelt, unread
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _Options = Mapping[str, Any]
 def guards_nothing(options: _Options) -> str:
     """A rule that forbids nothing, or a matcher that matches nothing: what to write; else ""."""
     own = _own(options)
-    return _first(options, ["disallowed_tools"], lambda rule: unread(rule, allowing=False)) or (
+    return _first(options, _READ, lambda rule: unread(rule, allowing=False)) or (
         _first(options, _GUARDS, _of_tool(own.fault)) if own else ""
     )
 
@@ -33,7 +34,7 @@ def means_another(options: _Options) -> str:
     return (
         (_first(options, _ALLOWS, _of_tool(own.fault)) if own else "")
         or (_first(options, _PLACES, _of_tool(own.doubt)) if own else "")
-        or _first(options, ["allowed_tools"], lambda rule: unread(rule, allowing=True))
+        or _first(options, _READ_TO_ALLOW, lambda rule: unread(rule, allowing=True))
         or _forbids_little(options)
         or _first(options, (*_PLACES, *_GIVES), _of_tool(misspelt))
     )
@@ -108,6 +109,18 @@ def _option(name: str) -> Any:
     return lambda options: _rules(options.get(name))
 
 
+def _of_settings(behavior: str) -> Any:
+    """In settings that are no file: others may use that, with another CLI."""
+
+    def given(options: _Options) -> Iterator[str]:
+        settings = {} if settings_file(options) else options.get("settings") or {}
+        permissions = (loads(settings) if isinstance(settings, str) else settings).get("permissions")
+        rules = permissions.get(behavior) if isinstance(permissions, Mapping) else None
+        yield from (rule for rule in rules if isinstance(rule, str)) if isinstance(rules, (list, tuple)) else ()
+
+    return given
+
+
 def _preset(rules: str) -> Any:
     return lambda options: getattr(options.get("unattended"), rules, ())
 
@@ -117,9 +130,12 @@ def _preset(rules: str) -> Any:
 _PLACES: Final[dict[str, Any]] = {
     "unattended(deny=...)": ("the rule {!r}", _preset("deny_rules"), "forbids nothing"),
     "disallowed_tools": ("the rule {!r}", _option("disallowed_tools"), "forbids nothing"),
+    "settings (deny)": ("the rule {!r}", _of_settings("deny"), "forbids nothing"),
+    "settings (ask)": ("the rule {!r}", _of_settings("ask"), "asks for nothing"),
     "hooks": ("the matcher {!r}", _matchers, "matches nothing"),
     "agents": ("the disallowed tool {!r}", _of_agents("disallowedTools"), "forbids nothing"),
     "allowed_tools": ("the rule {!r}", _option("allowed_tools"), "allows nothing"),
+    "settings (allow)": ("the rule {!r}", _of_settings("allow"), "allows nothing"),
     "unattended(allow=...)": ("the rule {!r}", _preset("allow_rules"), "allows nothing"),
 }
 # The same for what tools there are.
@@ -127,6 +143,8 @@ _GIVES: Final[dict[str, Any]] = {
     "tools": ("the name {!r}", _option("tools"), "gives nothing"),
     "agents (tools)": ("the name {!r}", _of_agents("tools"), "gives nothing"),
 }
-_FORBIDS: Final = ("unattended(deny=...)", "disallowed_tools")
-_ALLOWS: Final = ("allowed_tools", "unattended(allow=...)")
+_READ: Final = ("disallowed_tools", "settings (deny)", "settings (ask)")  # by the CLI
+_READ_TO_ALLOW: Final = ("allowed_tools", "settings (allow)")
+_FORBIDS: Final = ("unattended(deny=...)", "disallowed_tools", "settings (deny)")
+_ALLOWS: Final = (*_READ_TO_ALLOW, "unattended(allow=...)")
 _GUARDS: Final = tuple(place for place in _PLACES if place not in _ALLOWS)

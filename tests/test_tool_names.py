@@ -1,7 +1,9 @@
 """Names of tools in rules and hooks: what would guard nothing is refused, what would allow nothing warns."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,8 @@ def guards(name):
     """Every place that would guard by a tool's name."""
     yield {"disallowed_tools": [name]}
     yield {"disallowed_tools": f"Read,{name}"}
+    yield {"settings": {"permissions": {"deny": [name]}}}
+    yield {"settings": json.dumps({"permissions": {"ask": ["Read", name]}})}
     yield {"unattended": unattended(deny=[name])}
     yield {"hooks": {"PreToolUse": HookMatcher(name, say_nothing)}}
     yield {"hooks": {"Stop": say_nothing, "PostToolUse": [say_nothing, HookMatcher(f"Bash|{name}", say_nothing)]}}
@@ -65,7 +69,8 @@ def test_rule_that_may_mean_a_tool(rule):
 @pytest.mark.parametrize(("name", "why"), [("mcp__shop__prize", NEAR), ("mcp_shop_price", WHOLE)])
 def test_permission_for_no_tool_of_ours(name, why):
     """It allows nothing, which harms less: a warning."""
-    for given in ({"allowed_tools": [name]}, {"unattended": unattended(allow=[name])}):
+    settings = {"permissions": {"allow": [name]}}
+    for given in ({"allowed_tools": [name]}, {"settings": settings}, {"unattended": unattended(allow=[name])}):
         found = misnamed(merge({}, {"mcp_servers": SHOP, **given}))
         assert found.endswith(f"allows nothing: {why}")
 
@@ -138,6 +143,19 @@ def test_rule_that_forbids_nothing(rule):
     with pytest.raises(ValueError) as caught:
         merge({"disallowed_tools": ["Bash(rm *)", rule]}, {})
     assert str(caught.value) == f"the rule {rule!r} of disallowed_tools forbids nothing: {UNREAD[rule]}"
+    for behavior, does in (("deny", "forbids"), ("ask", "asks for")):
+        with pytest.raises(ValueError) as caught:
+            merge({"settings": {"permissions": {behavior: ["Bash(rm *)", rule]}}}, {})
+        assert str(caught.value) == f"the rule {rule!r} of settings ({behavior}) {does} nothing: {UNREAD[rule]}"
+
+
+@pytest.mark.parametrize("settings", [
+    "settings.json", {}, {"permissions": None}, {"permissions": {"deny": None, "ask": "Write(x)"}}, "{}",
+    {"permissions": {"deny": [7]}}, "null", "[]", Path("settings.json"), "not { a path",
+], ids=str)  # fmt: skip
+def test_settings_without_rules(settings):
+    """A file, which others may use, and what is no rule: looked at elsewhere, or never."""
+    assert not misnamed(merge({"settings": settings}, {}))
 
 
 @pytest.mark.parametrize("rule", [*UNREAD, "WebSearch(query:weather)"])
@@ -145,6 +163,8 @@ def test_rule_that_allows_nothing(rule):
     """It harms less, so it is a warning. Fields are for forbidding alone."""
     why = UNREAD.get(rule, "no rule for WebSearch has parentheses")
     assert misnamed(merge({}, {"allowed_tools": rule})) == f"the rule {rule!r} of allowed_tools allows nothing: {why}"
+    settings = {"permissions": {"allow": [rule]}}
+    assert misnamed(merge({}, {"settings": settings})).endswith(f"settings (allow) allows nothing: {why}")
 
 
 @pytest.mark.parametrize("rule", [
@@ -168,7 +188,9 @@ def test_rule_for_a_subagent():
 @pytest.mark.parametrize("word", ["rm", "/bin/rm", "docker-compose"])
 def test_command_that_is_forbidden_without_arguments_only(word):
     """`Bash(rm)` lets `rm -rf /` pass: a warning, with the rule that forbids both."""
-    for given in ({"disallowed_tools": [f"Bash({word})"]}, {"unattended": unattended(deny=[f"Bash({word})"])}):
+    rules = [f"Bash({word})"]
+    settings = {"permissions": {"deny": rules}}
+    for given in ({"disallowed_tools": rules}, {"settings": settings}, {"unattended": unattended(deny=rules)}):
         found = misnamed(merge({}, given))
         assert "forbids the bare command alone" in found
         assert f"write 'Bash({word} *)', which is for the command with arguments and without" in found
