@@ -8,6 +8,7 @@ each transcript in one batch, which a store takes as a whole or not at all, suba
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,14 @@ from typing import Any, Final
 
 from ._chain import before_of, conversation, in_order, kept_by, links_of, noted
 from ._checks import is_uuid
+from ._handlers import raise_unless_absent
 from ._mirror import PAUSES
 from ._on_disk import OnDisk
 from ._store_calls import copies
 from ._summary import says
 from ._transcript_file import TranscriptFile, subagents_of
 from ._transcript_key import key_below
-from .errors import SessionNotFoundError
+from .errors import SessionNotFoundError, StartError
 from .store import SessionKey, SessionStore, identity
 
 Entries = Sequence[Mapping[str, Any]]
@@ -44,11 +46,23 @@ def _ids(entries: Entries) -> set[str]:
     return {uuid for entry in entries if (uuid := identity(entry)) is not None}
 
 
+@contextlib.contextmanager
+def _of_this_disk() -> Iterator[None]:
+    """A disk that cannot be read just now is a `StartError`. Turns that the store lacks would be left out, and the next
+    one stand in their place; or another conversation would be the latest."""
+    try:
+        yield
+    except OSError as error:
+        what = f"what this disk has of the conversation cannot be read: {error}"
+        raise StartError(what, errno=error.errno, retryable=True) from error
+
+
+@_of_this_disk()
 def local_id(wanted: str | None, cwd: str, config: str) -> str | None:
-    """The id of a session of this disk: the one with this id or title, with None the latest of `cwd`."""
+    """The id of a session of this disk: that with this id or title, with None the latest of `cwd`."""
     if is_uuid(wanted):
         return wanted
-    infos = OnDisk(cwd, config).infos(False)  # the CLI looks into no other worktree
+    infos = OnDisk(cwd, config).infos(False, exact=True)  # the CLI looks into no other worktree
     if wanted is None:
         return next((info.session_id for info in infos), None)
     named = [info.session_id for info in infos if folded_title(info.custom_title) == folded_title(wanted)]
@@ -60,6 +74,7 @@ def folded_title(title: str | None) -> str:
     return (title or "").strip().lower()
 
 
+@_of_this_disk()
 def local_transcripts(session_id: str, cwd: str, config: str) -> list[Transcript]:
     """What this disk has of a session, the main transcript last; nothing where that is not there.
 
@@ -70,7 +85,8 @@ def local_transcripts(session_id: str, cwd: str, config: str) -> list[Transcript
             with place.open(session_id) as main:
                 projects = os.path.dirname(os.path.dirname(main.path))
                 found = [*_subagents(main.path, projects), (_key(projects, main.path), _entries(main))]
-        except (OSError, SessionNotFoundError):
+        except (OSError, SessionNotFoundError) as error:
+            raise_unless_absent(error)
             continue
         return [(key, entries) for key, entries in found if entries]
     return []
@@ -214,7 +230,8 @@ def _subagents(path: str, projects: str) -> Iterator[Transcript]:
             with TranscriptFile(agent) as file:
                 about = file.parents()
                 entries = _entries(file)
-        except OSError:  # removed just now, or not ours to read: the conversation does not need it
+        except OSError as error:  # removed just now, or not ours to read: the conversation does not need it
+            raise_unless_absent(error)
             continue
         yield _key(projects, agent), [{"type": "agent_metadata", **about}, *entries] if about else entries
 

@@ -18,8 +18,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
   notes in them is meant for the next ones. But the file tools follow a link, and refuse what lies in the user's
   folder then: so where that changes nothing else, the CLI is told to have its memories there, see `memory_place`.
 
-What is to be copied and is not there is passed over, and so is what cannot be read, as the CLI does it; and what is
-no file: a pipe would be waited for. But settings that are no JSON go along as they are: with such ones the CLI does
+What is to be copied and is not there is passed over, and so is what this user may not read, as the CLI does it; and
+what is no file: a pipe would be waited for. But settings that are no JSON go along as they are: with such ones the CLI does
 not clean up, with none, or ours, it would, after 30 days and through the links (seen with 2.1.332).
 """
 
@@ -32,9 +32,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ._env import CONFIG_DIR
+from ._handlers import raise_unless_absent
 from ._project_folders import config_folder, repository
 from ._project_key import project_key
-from ._settings_file import read_json
+from ._regular_file import content
+from ._settings_file import parsed
 from .errors import StartError
 
 CREDENTIALS: Final = ".credentials.json"
@@ -70,17 +72,27 @@ def state_file(env: Mapping[str, str], cwd: str) -> str:
 def copy_config(env: Mapping[str, str], cwd: str, target: str) -> None:
     """Fill `target` from the folder that a CLI with this environment would use. Raises OSError, `StartError`."""
     source = config_dir(env, cwd)
-    copies = {
-        CREDENTIALS: _without_refresh(read(os.path.join(source, CREDENTIALS))),
-        STATE: read(state_file(env, cwd)),
-        **{name: _moved(_without_plugins(read(os.path.join(source, name))), source) for name in _SETTINGS},
-    }
-    for name in _SETTINGS:
-        _copy_broken(os.path.join(source, name), os.path.join(target, name))
-    for name, data in copies.items():
+    files = {name: _content(os.path.join(source, name)) for name in (CREDENTIALS, *_SETTINGS)}
+    files[STATE] = _content(state_file(env, cwd))
+    for name, data in files.items():  # each read once: it may be written just now
         if data is not None:
-            _write(os.path.join(target, name), data)
+            copy = _changed(name, data, source)
+            if copy is not None:
+                _write(os.path.join(target, name), copy)
     _link_others(source, target)
+
+
+def _changed(name: str, data: bytes, source: str) -> bytes | None:
+    """What goes along of this file. Of what is no JSON nobody can say what is in it, and the CLI takes none of it."""
+    try:
+        found = parsed(data)
+        if name in _SETTINGS:
+            found = _moved(_without_plugins(found), source)
+        elif name == CREDENTIALS:
+            found = _without_refresh(found)
+        return json.dumps(found).encode()
+    except (ValueError, RecursionError):
+        return data if name in _SETTINGS else None
 
 
 def link_memory(env: Mapping[str, str], cwd: str, target: str) -> None:
@@ -139,33 +151,27 @@ def _below(cwd: str, path: str) -> str:
     return os.path.normpath(os.path.join(cwd, path))
 
 
-def read(path: str) -> Any:
-    """One JSON file. What is no JSON stays behind: nobody can say what is in it, and the CLI takes none of it."""
+def _content(path: str) -> bytes | None:
+    """None: there is none for us."""
     try:
-        return read_json(path)
-    except (OSError, ValueError, RecursionError):
+        return content(path)
+    except OSError as error:
+        raise_unless_absent(error)
         return None
 
 
-def _new(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-
-def _write(path: str, data: Any) -> None:
-    with open(_new(path), "w", encoding="utf-8") as file:
-        json.dump(data, file)
-
-
-def _copy_broken(source: str, target: str) -> None:
-    """Settings that are no JSON go along byte for byte: with others in their place, or none, the CLI's housekeeping
-    would delete by its defaults, through the links."""
+def read(path: str) -> Any:
+    """One JSON file; None: there is none for us, or it is no JSON."""
+    data = _content(path)
     try:
-        read_json(source)
-    except OSError:  # not there, or not to be read: it stays behind
-        return
+        return None if data is None else parsed(data)
     except (ValueError, RecursionError):
-        with open(source, "rb") as file, open(_new(target), "wb") as copy:
-            copy.write(file.read())
+        return None
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(data)
 
 
 def _without_refresh(data: Any) -> Any:

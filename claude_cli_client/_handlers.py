@@ -1,4 +1,6 @@
-"""Whose an OSError is: the system's, or a signal handler's of the host.
+"""What an OSError may be taken for, where a function takes one for an answer ("not there").
+
+**Not for one of the host's.**
 
 Python runs signal handlers on the main thread, in the middle of whatever is there; so also where one of our
 functions takes an OSError for an answer ("not there"). A limit of a job that raises `TimeoutError("...")`, which is
@@ -7,9 +9,23 @@ errno; what a handler raises with a sentence of its own has none.
 
 On threads of our own no handler runs, so what is done only there does not need this. What Python's functions take
 for an answer themselves (`os.path.isdir`) cannot be told.
+
+**Not where the system could not look.** Who has no descriptor left, or whose network disk is away, has not learnt that
+there is no file. Where that would be believed (settings with a rule that denies, the latest session, turns that a
+store lacks), a turn would go on without them, and nobody hear of it: better none.
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Final
+
+# Nothing has this name, or nothing that this user may see, or it is no regular file.
+_ABSENT: Final = frozenset((
+    errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL,
+    errno.ENXIO,
+))  # fmt: skip
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 def is_hosts(error: BaseException) -> bool:
@@ -20,4 +36,16 @@ def is_hosts(error: BaseException) -> bool:
 def raise_hosts(error: BaseException) -> None:
     """Raise it again if it is the host's: the first thing where an OSError is taken for an answer."""
     if is_hosts(error):
+        raise error
+
+
+def raise_unless_absent(error: BaseException) -> None:
+    """Raise an OSError again unless it says that there is nothing for us."""
+    if isinstance(error, OSError) and error.errno not in _ABSENT:
+        raise error
+
+
+def raise_unless_of_file(error: BaseException) -> None:
+    """Raise an OSError again unless it is about one file, which a list may do without, as one on a bad disk."""
+    if is_hosts(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
         raise error

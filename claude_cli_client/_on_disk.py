@@ -14,12 +14,14 @@ from typing import Any
 from . import _transcript_file as transcript_file
 from ._checks import is_uuid
 from ._ends import summary_of
-from ._handlers import raise_hosts
+from ._handlers import raise_unless_absent, raise_unless_of_file
 from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
 from ._transcript_key import SUFFIX
 from .errors import SessionNotFoundError
+
+_Doubt = Callable[[BaseException], None]  # raises again what is no answer
 
 
 class OnDisk:
@@ -31,23 +33,25 @@ class OnDisk:
 
     # --- lists
 
-    def infos(self, include_worktrees: bool) -> Iterator[SessionInfo]:
-        """The sessions, newest first, each read when it is asked for.
+    def infos(self, include_worktrees: bool, *, exact: bool = False) -> Iterator[SessionInfo]:
+        """The sessions, newest first, each read when it is asked for; `exact`: none that this user can read is passed
+        over, for who takes the first one.
 
         What comes first is known from the times of the files alone, and whether a session is shown
         from its own file alone. So whoever takes the first fifty gets the same fifty as if every file
         had been read before sorting. Of an id that comes twice, the newer one that can be shown.
         """
+        doubt = raise_unless_absent if exact else raise_unless_of_file
         found = [
             (-status.st_mtime_ns, name, status.st_size, folder)
             for folder in self._listed_folders(include_worktrees)
-            for name, status in self._files(folder)
+            for name, status in self._files(folder, doubt)
         ]
         found.sort(key=lambda row: row[:2])
         shown: set[str] = set()
         for minus_time, name, size, folder in found:
             session_id = name[: -len(SUFFIX)]
-            info = None if session_id in shown else _info(folder, name, -minus_time, size)
+            info = None if session_id in shown else _info(folder, name, -minus_time, size, doubt)
             if info is not None and is_of(folder, info.cwd):
                 shown.add(session_id)
                 yield info
@@ -61,11 +65,11 @@ class OnDisk:
             folders += [folder for path in others for folder in folders_of(self._projects, path)]
         return list({folder.path: folder for folder in reversed(folders)}.values())
 
-    def _files(self, folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
+    def _files(self, folder: Folder, doubt: _Doubt) -> Iterator[tuple[str, os.stat_result]]:
         try:
             entries = list(os.scandir(folder.path))
         except OSError as error:
-            raise_hosts(error)
+            doubt(error)
             if self._directory is not None:
                 raise
             return  # one of many, removed just now or another user's
@@ -74,7 +78,7 @@ class OnDisk:
                 try:
                     status = entry.stat()
                 except OSError as error:  # removed just now, or a link in a circle
-                    raise_hosts(error)
+                    doubt(error)
                     continue
                 if stat.S_ISREG(status.st_mode) and status.st_size:
                     yield entry.name, status
@@ -168,12 +172,14 @@ def _removable(path: str) -> os.stat_result | None:
     return os.lstat(os.path.dirname(path)) if transcript_file.is_removable(path) else None
 
 
-def _info(folder: Folder, name: str, time_ns: int, size: int) -> SessionInfo | None:
-    """None too for a file that cannot be read: a list is not failed by one of its rows."""
+def _info(
+    folder: Folder, name: str, time_ns: int, size: int, doubt: _Doubt = raise_unless_of_file
+) -> SessionInfo | None:
+    """None too for a file that cannot be read, unless `doubt` raises: a list is not failed by one of its rows."""
     try:
         parts = transcript_file.ends_of(os.path.join(folder.path, name))
     except OSError as error:
-        raise_hosts(error)
+        doubt(error)
         return None
     return session_info(
         summary_of(parts),

@@ -13,9 +13,10 @@ import stat
 import unicodedata
 from typing import Final, NamedTuple
 
-from ._handlers import raise_hosts
+from ._handlers import raise_hosts, raise_unless_absent
 from ._process import inherited
 from ._project_key import is_cut, prefix, project_key
+from ._regular_file import content
 
 _GIT_TIMEOUT: Final = 5.0  # seconds: a list of worktrees takes milliseconds, unless the disk is gone
 # Set inside of git's hooks, these name another repository than the one that we ask about.
@@ -94,7 +95,7 @@ def is_folder(path: str) -> bool:
     except PermissionError:
         raise  # an empty list would be a lie
     except OSError as error:  # not there, or a link in a circle
-        raise_hosts(error)
+        raise_unless_absent(error)
         return False
 
 
@@ -135,14 +136,13 @@ def _main_worktree(git: str) -> str:
         of_worktree = os.path.join(os.path.dirname(git), _line_of(git).removeprefix("gitdir: "))
         common = os.path.realpath(os.path.join(of_worktree, _line_of(os.path.join(of_worktree, "commondir"))))
     except (OSError, ValueError) as error:  # of a submodule, which has no `commondir`; or nonsense
-        raise_hosts(error)
+        raise_unless_absent(error)
         return ""
     return os.path.dirname(common) if os.path.basename(common) == ".git" else ""
 
 
 def _line_of(path: str) -> str:
-    with open(path, "rb") as file:
-        return os.fsdecode(file.read(65536)).strip("\n")
+    return os.fsdecode(content(path, 65536)).strip("\n")
 
 
 def worktrees(directory: str) -> list[str]:
@@ -160,7 +160,7 @@ def worktrees(directory: str) -> list[str]:
             timeout=_GIT_TIMEOUT,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise_hosts(error)
+        raise_unless_absent(error)
         return []
     lines = done.stdout.split(b"\n") if done.returncode == 0 else []
     return [os.fsdecode(line[9:]) for line in lines if line.startswith(b"worktree ")]

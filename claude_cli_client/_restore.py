@@ -38,7 +38,7 @@ from ._summary import session_info
 from ._sync import Deadline, get
 from ._transcript_file import line_of
 from ._transcript_key import METADATA, SUFFIX, file_of
-from .errors import SessionInUseError, StoreError
+from .errors import SessionInUseError, StartError, StoreError
 from .events import Event
 from .store import SessionKey, SessionStore, optional
 
@@ -104,8 +104,8 @@ class Restore:
         """Ask the store, and give it what only this disk has of the session.
 
         Blocks at most `LOAD_LIMIT`, and no longer than the turn may take (`timeout`); less when `is_over`.
-        Raises `StoreError`, and `SessionInUseError` for the id of a new session that the store has: the
-        CLI sees only those of its own disk.
+        Raises `StoreError`, `StartError` where this disk cannot be read just now, and `SessionInUseError` for the
+        id of a new session that the store has: the CLI sees only those of its own disk.
         """
         try:
             self._load_or_leave(is_over, min(LOAD_LIMIT, timeout or LOAD_LIMIT))
@@ -131,7 +131,7 @@ class Restore:
                 if deadline.is_over():
                     raise self._error(f"did not answer within {limit:g} s") from None
         thread.join(1.0)  # it has only to return
-        if isinstance(answer, (StoreError, SessionInUseError)):
+        if isinstance(answer, (StoreError, SessionInUseError, StartError)):
             raise answer
         if isinstance(answer, BaseException):
             raise self._error(f"failed: {type(answer).__name__}: {words_of(answer)}") from answer

@@ -7,14 +7,13 @@ file: a pipe of that name would be waited for.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import sys
 from typing import Any
 
-from ._handlers import raise_hosts
+from ._handlers import raise_unless_absent
 from ._objects import loads
+from ._regular_file import content
 
 
 def managed_folder(platform: str = sys.platform) -> str:
@@ -28,15 +27,17 @@ def managed_settings(folder: str) -> list[str]:
     try:
         names = sorted(name for name in os.listdir(more) if name.endswith(".json") and not name.startswith("."))
     except OSError as error:
-        raise_hosts(error)
+        raise_unless_absent(error)
         names = []
     return [f"{folder}/managed-settings.json", *(f"{more}/{name}" for name in names)]
 
 
 def read_json(path: str) -> Any:
     """What is in it, {} for nothing. Raises OSError, and ValueError or RecursionError for what is no JSON."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        text = file.read()
+    return parsed(content(path))
+
+
+def parsed(data: bytes) -> Any:
+    """Raises ValueError or RecursionError for what is no JSON."""
+    text = data.decode("utf-8-sig", "replace")
     return loads(text) if text.strip() else {}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from . import _settings_file
 from ._config_copy import config_dir, state_file
-from ._handlers import raise_hosts
+from ._handlers import raise_unless_absent
 from ._merge import needs_temporary_config
 from ._named_files import settings_of
 from ._settings_shapes import why_dropped
@@ -68,6 +68,6 @@ def _json(options: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     try:
         data = _settings_file.read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        raise_hosts(error)
+        raise_unless_absent(error)
         return {}
     return data if isinstance(data, Mapping) else {}

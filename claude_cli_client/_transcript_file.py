@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ._ends import entry_of
-from ._handlers import raise_hosts
+from ._handlers import raise_unless_absent
 from ._lines import LineCutter, Oversize
+from ._regular_file import opened
 from ._transcript_key import METADATA, SUFFIX
 from .store import encoded
 
@@ -27,7 +28,6 @@ from .store import encoded
 END_BYTES: Final = 65536
 _BLOCK: Final = 1 << 20
 _MAX_LINE: Final = 256 << 20  # bytes; a longer line is passed over
-_OPEN: Final = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 Entry = dict[str, Any]
 
 
@@ -38,14 +38,14 @@ def status_of(path: str) -> os.stat_result | None:
     except PermissionError:
         raise
     except OSError as error:  # not there, or a link in a circle
-        raise_hosts(error)
+        raise_unless_absent(error)
         return None
     return status if stat.S_ISREG(status.st_mode) and status.st_size else None
 
 
 def ends_of(path: str) -> list[bytes]:
     """The first and the last 64 KiB, or all of it."""
-    fd = _opened(path, os.O_RDONLY)
+    fd = opened(path)
     try:
         size = os.fstat(fd).st_size
         head = os.pread(fd, END_BYTES, 0)
@@ -64,7 +64,7 @@ class TranscriptFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = os.fdopen(_opened(path, os.O_RDONLY), "rb")
+        self._file = os.fdopen(opened(path), "rb")
 
     def __enter__(self) -> TranscriptFile:
         return self
@@ -99,10 +99,10 @@ class TranscriptFile:
     def parents(self) -> Mapping[str, Any]:
         """What the CLI wrote about a subagent beside its transcript. Nothing usable: nothing."""
         try:
-            with os.fdopen(_opened(self.path[: -len(SUFFIX)] + METADATA, os.O_RDONLY), "rb") as file:
+            with os.fdopen(opened(self.path[: -len(SUFFIX)] + METADATA), "rb") as file:
                 return entry_of(file.read(END_BYTES).strip()) or {}
         except OSError as error:
-            raise_hosts(error)
+            raise_unless_absent(error)
             return {}
 
     def create_beside(self, session_id: str, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -128,7 +128,7 @@ def append(path: str, entry: Mapping[str, Any]) -> None:
     Raises `OSError`: it is gone, or a link, or may not be written.
     """
     line = line_of(entry)
-    fd = _opened(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+    fd = opened(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
     try:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -168,7 +168,7 @@ def is_removable(path: str) -> bool:
     except PermissionError:
         raise  # "not there" would be a lie
     except OSError as error:
-        raise_hosts(error)
+        raise_unless_absent(error)
         return os.path.lexists(path[: -len(SUFFIX)])
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
@@ -195,11 +195,3 @@ def subagents_of(path: str) -> dict[str, str]:
     for path in sorted(found, key=lambda path: path.split(os.sep)):
         ids.setdefault(found[path], path)
     return ids
-
-
-def _opened(path: str, flags: int) -> int:
-    fd = os.open(path, flags | _OPEN)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return fd

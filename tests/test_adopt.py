@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -454,7 +455,7 @@ def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):
 
     def refuse(path):
         if "agent-a" in path:
-            raise PermissionError(path)
+            raise PermissionError(errno.EACCES, "no", path)
         return opened(path)
 
     monkeypatch.setattr(_adopt, "TranscriptFile", refuse)

@@ -455,14 +455,14 @@ def test_bad_bytes_are_replaced(disk):
 def test_files_that_cannot_be_read(disk, monkeypatch):
     """Each costs its row, or says so where it was asked for."""
     good, bad = disk.put(said("p")), disk.put(said("p"))
-    opened = _transcript_file._opened
+    opened = _transcript_file.opened
 
-    def refuse(path, flags):
+    def refuse(path, flags=os.O_RDONLY):
         if bad in path:
             raise PermissionError(13, "Permission denied", path)
         return opened(path, flags)
 
-    monkeypatch.setattr(_transcript_file, "_opened", refuse)
+    monkeypatch.setattr(_transcript_file, "opened", refuse)
     assert ids(disk) == [good]
     with pytest.raises(PermissionError, match=bad):
         messages(disk, bad)
@@ -765,13 +765,13 @@ def test_changing_creates_nothing(disk, monkeypatch):
     """A file that vanishes just before it is opened is an error, and stays away."""
     session_id = disk.put(said("p"))
     path = disk.file(session_id)
-    opened = _transcript_file._opened
+    opened = _transcript_file.opened
 
     def vanish(name, flags):
         path.unlink()
         return opened(name, flags)
 
-    monkeypatch.setattr(_transcript_file, "_opened", vanish)
+    monkeypatch.setattr(_transcript_file, "opened", vanish)
     with pytest.raises(FileNotFoundError):
         client.rename_session(session_id, "t", **disk.where)
     assert not path.exists()

@@ -1,0 +1,199 @@
+"""Where the system could not look, nobody learns that there is nothing.
+
+A host without descriptors, or whose network disk is away for a moment, gets an error: not a turn without the rules of
+its user, without the turns that a store lacks, or in another conversation.
+"""
+
+import errno
+import json
+import os
+
+import pytest
+
+import claude_cli_client as client
+from claude_cli_client import (
+    Client,
+    StartError,
+    _adopt,
+    _regular_file,
+    _simple_mode,
+    _withheld,
+)
+from claude_cli_client._config_copy import copy_config
+from claude_cli_client._project_folders import repository
+from claude_cli_client._project_key import project_key
+from claude_cli_client._settings_file import managed_settings
+from claude_cli_client.testing import SESSION_ID, init, result
+
+OLDER = "00000000-0000-4000-8000-000000000002"
+FAILURES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE]
+ABSENCES = [errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR]
+
+
+def line(session_id, **more):
+    entry = {"type": "user", "uuid": session_id, "parentUuid": None, "message": {"role": "user", "content": "hi"}}
+    return json.dumps({**entry, **more}) + "\n"
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A configuration folder with two sessions of `tmp_path`, of which one has a subagent; and settings."""
+    config = tmp_path / "config"
+    project = config / "projects" / project_key(os.path.realpath(tmp_path))
+    agents = project / SESSION_ID / "subagents"
+    agents.mkdir(parents=True)
+    (agents / "agent-a.jsonl").write_text(line(SESSION_ID))
+    (agents / "agent-a.meta.json").write_text("{}")
+    for number, name in enumerate((OLDER, SESSION_ID)):
+        path = project / f"{name}.jsonl"
+        path.write_text(line(name, cwd=os.path.realpath(tmp_path)))
+        os.utime(path, (number, number))
+    (config / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
+    monkeypatch.chdir(tmp_path)
+    return config
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    """`fails(number, ending)`: from now on, what is opened with a name that ends so fails so."""
+
+    def begin(number, ending):
+        def function(real):
+            def refuse(path, *args, **named):
+                if isinstance(path, (str, os.PathLike)) and os.fspath(path).endswith(ending):
+                    raise OSError(number, os.strerror(number), path)
+                return real(path, *args, **named)
+
+            return refuse
+
+        for name in ("open", "stat", "scandir", "listdir"):
+            monkeypatch.setattr(os, name, function(getattr(os, name)))
+
+    return begin
+
+
+def copied(config, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    copy_config({"CLAUDE_CONFIG_DIR": str(config)}, "/", str(target))
+    return target
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("name", ["settings.json", ".credentials.json", ".claude.json"])
+def test_what_goes_along_with_a_resumed_run(config, tmp_path, fails, number, name):
+    """A turn without the user's rules would deny nothing."""
+    fails(number, name)
+    with pytest.raises(OSError, match=name):
+        copied(config, tmp_path)
+
+
+@pytest.mark.parametrize("number", ABSENCES)
+def test_settings_that_are_not_for_us(config, tmp_path, fails, number):
+    """What the CLI cannot read either stays behind."""
+    fails(number, "settings.json")
+    assert os.listdir(copied(config, tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("ending", [f"{SESSION_ID}.jsonl", "agent-a.jsonl", "agent-a.meta.json", "subagents"])
+def test_turns_that_a_store_lacks(config, tmp_path, fails, number, ending):
+    """They would be left out, and the next one stored in their place: `StartError`, and another try may do."""
+    fails(number, ending)
+    with pytest.raises(StartError, match="what this disk has of the conversation cannot be read") as caught:
+        _adopt.local_transcripts(SESSION_ID, str(tmp_path), str(config))
+    assert (caught.value.errno, caught.value.retryable) == (number, True)
+
+
+@pytest.mark.parametrize("number", FAILURES)
+def test_the_latest_session(config, tmp_path, fails, number):
+    """Not the one before it."""
+    assert _adopt.local_id(None, str(tmp_path), str(config)) == SESSION_ID
+    fails(number, f"{SESSION_ID}.jsonl")
+    with pytest.raises(StartError):
+        _adopt.local_id(None, str(tmp_path), str(config))
+
+
+@pytest.mark.parametrize("number", ABSENCES)
+def test_the_latest_session_that_can_be_read(config, tmp_path, fails, number):
+    """One that is gone, or another user's, is none."""
+    fails(number, f"{SESSION_ID}.jsonl")
+    assert _adopt.local_id(None, str(tmp_path), str(config)) == OLDER
+
+
+@pytest.mark.parametrize("number", FAILURES)
+def test_a_resume(play, config, tmp_path, fails, number):
+    """The caller hears it before anything starts."""
+    fake = play(init(), result("x"))
+    user = Client(cli_path=fake.path, store=client.MemoryStore(), config_dir=config, cwd=tmp_path)
+    fails(number, f"{SESSION_ID}.jsonl")
+    with pytest.raises(StartError):
+        user.run("p", resume=SESSION_ID)
+    assert not fake.calls
+
+
+LOOKS = {
+    "hooks": ("settings.json", lambda env: _simple_mode.refuse_hooks({}, env, "/")),
+    "copies": ("settings.json", lambda env: _withheld.withheld({}, "/a/b", env, "/")),
+    "machine": ("managed-settings.d", lambda env: managed_settings("/etc")),
+}
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("look", LOOKS)
+def test_settings_that_say_what_may_not_be(config, fails, number, look):
+    """Whether hooks run, and whether reading is forbidden somewhere, is not guessed."""
+    name, do = LOOKS[look]
+    fails(number, name)
+    with pytest.raises(OSError, match=name):
+        do({"CLAUDE_CONFIG_DIR": str(config)})
+
+
+@pytest.mark.parametrize("number", FAILURES)
+def test_a_list(config, tmp_path, fails, number):
+    """One file on a bad disk costs its row; a host without descriptors gets no list that is shorter than it is."""
+    fails(number, f"{SESSION_ID}.jsonl")
+    if number in (errno.EIO, errno.ESTALE):
+        assert [info.session_id for info in client.list_sessions(config_dir=config)] == [OLDER]
+    else:
+        with pytest.raises(OSError, match=SESSION_ID):
+            client.list_sessions(config_dir=config)
+
+
+# --- what would be waited for, and what changes meanwhile
+
+
+@pytest.mark.timeout(20)
+def test_a_worktree_that_leads_to_a_pipe(tmp_path):
+    """As an unpacked archive may hold it: nobody may ever write into it, and no limit holds where it is read."""
+    (tmp_path / ".git").write_text("gitdir: x\n")
+    (tmp_path / "x").mkdir()
+    os.mkfifo(tmp_path / "x" / "commondir")
+    assert repository(str(tmp_path)) == str(tmp_path)
+
+
+def test_a_pipe_leaves_no_descriptor(tmp_path):
+    """It is opened to see what it is."""
+    os.mkfifo(tmp_path / "pipe")
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="not a regular file"):
+        _regular_file.content(str(tmp_path / "pipe"))
+    assert len(os.listdir("/dev/fd")) == len(before)
+
+
+@pytest.mark.parametrize("first", ["{", '{"model": "m"}'])
+def test_settings_that_are_written_just_now(config, tmp_path, monkeypatch, first):
+    """They are read once, and that goes along, whole or half: a second look may see something else."""
+    path = config / "settings.json"
+    path.write_text(first)
+    opened = _regular_file.opened
+
+    def then_changed(name, flags=os.O_RDONLY):
+        fd = opened(name, flags)
+        if name == str(path):
+            path.unlink()  # as a program that replaces it does
+            path.write_text('{"model": "m"}' if first == "{" else "{")
+        return fd
+
+    monkeypatch.setattr(_regular_file, "opened", then_changed)
+    assert (copied(config, tmp_path) / "settings.json").read_text() == first
