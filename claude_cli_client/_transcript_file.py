@@ -154,8 +154,11 @@ def remove(path: str) -> None:
     folder = path[: -len(SUFFIX)]
     if os.path.islink(folder):
         os.unlink(folder)
-    elif os.path.isdir(folder):
-        shutil.rmtree(folder)
+    while os.path.isdir(folder) and not os.path.islink(folder):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:  # somebody removes it, too: each time less is left
+            continue
 
 
 def is_removable(path: str) -> bool:

@@ -4,19 +4,26 @@ A host without descriptors, or whose network disk is away for a moment, gets an 
 its user, without the turns that a store lacks, or in another conversation.
 """
 
+import contextlib
 import errno
 import json
 import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from waiting import DEADLINE
 
 import claude_cli_client as client
 from claude_cli_client import (
     Client,
+    SessionNotFoundError,
     StartError,
     _adopt,
     _regular_file,
     _simple_mode,
+    _transcript_file,
     _withheld,
 )
 from claude_cli_client._config_copy import copy_config
@@ -197,3 +204,37 @@ def test_settings_that_are_written_just_now(config, tmp_path, monkeypatch, first
 
     monkeypatch.setattr(_regular_file, "opened", then_changed)
     assert (copied(config, tmp_path) / "settings.json").read_text() == first
+
+
+def test_two_deletions_at_once(config, monkeypatch):
+    """What another one has removed meanwhile is no error, and what it has left is removed."""
+    project = next((config / "projects").iterdir())
+    path = project / f"{SESSION_ID}.jsonl"
+    rmtree, calls = shutil.rmtree, []
+
+    def interfered(folder):
+        calls.append(folder)
+        if len(calls) == 1:
+            raise FileNotFoundError(errno.ENOENT, "removed by the other one", folder)
+        rmtree(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", interfered)
+    _transcript_file.remove(str(path))
+    assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
+
+
+def test_many_deletions_at_once(config):
+    """Each ends well, or finds nothing to delete."""
+    project = next((config / "projects").iterdir())
+    for number in range(200):
+        (project / SESSION_ID / "subagents" / f"agent-{number}.jsonl").write_text("{}\n")
+    barrier = threading.Barrier(4, timeout=DEADLINE)
+
+    def delete(_):
+        barrier.wait()
+        with contextlib.suppress(SessionNotFoundError):
+            client.delete_session(SESSION_ID, config_dir=config)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(delete, range(4)))
+    assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
