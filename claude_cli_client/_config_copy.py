@@ -19,8 +19,8 @@ hooks and memory. What it does there does not come back, but for what is linked:
   folder then: so where that changes nothing else, the CLI is told to have its memories there, see `memory_place`.
 
 What is to be copied and is not there is passed over, and so is what this user may not read, as the CLI does it; and
-what is no file: a pipe would be waited for. But settings that are no JSON go along as they are: with such ones the CLI does
-not clean up, with none, or ours, it would, after 30 days and through the links (seen with 2.1.332).
+what is no file: a pipe would be waited for. But settings that are no JSON go along as they are: with such ones the
+CLI does not clean up, with none, or ours, it would, after 30 days and through the links (seen with 2.1.332).
 """
 
 from __future__ import annotations

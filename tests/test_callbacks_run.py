@@ -881,6 +881,106 @@ def test_a_tool_that_hangs_does_not_hold_up_later_turns(play, monkeypatch, caplo
     release.set()
 
 
+def test_a_tool_that_runs_a_turn_with_its_own_server(play):
+    """What the inner turn calls would wait for the call that waits for that turn: it takes no turn behind it."""
+
+    @tool
+    def other() -> str:
+        """Is called by the inner turn."""
+        return "from within"
+
+    @tool
+    def delegate() -> str:
+        """Runs a turn."""
+        return client.ask("inner", mcp_servers={"x": server}).result
+
+    def calls(name):
+        return [began(), call_tool("x", name, {}), ended(), read_stdin()]
+
+    fake = play(scripts=[calls("delegate"), calls("other")])
+    client, server = Client(cli_path=fake.path), ToolServer([delegate, other])
+    assert client.ask("outer", mcp_servers={"x": server}).result == "done"
+    assert "from within" in json.dumps(fake.calls[1].messages)
+
+
+class Patient(threading.Event):
+    """A call that nobody cancels; how often it has looked."""
+
+    looks = 0
+
+    def is_set(self):
+        self.looks += 1
+        return False
+
+
+class AtWork:
+    """A call of `server`, made in `context`, that is at work until `end`."""
+
+    def __init__(self, server, context):
+        self.wanted, self.began, self.end = Patient(), threading.Event(), threading.Event()
+        self.context = contextvars.copy_context()
+        self._thread = Background(context.copy().run, self._work, server)
+
+    def _work(self, server):
+        with _serial.one_at_a_time(server, self.wanted):
+            self.context = contextvars.copy_context()
+            self.began.set()
+            self.end.wait(DEADLINE)
+
+    def waits(self):
+        until(lambda: self.wanted.looks > 3)
+        return not self.began.is_set()
+
+    def ends(self):
+        assert self.began.wait(DEADLINE)
+        self.end.set()
+        self._thread.result()
+
+
+def test_calls_within_a_call_take_turns(monkeypatch):
+    """Among themselves, and nobody else waits for them."""
+    monkeypatch.setattr(_serial, "_LOOK", 0.001)
+    outer = AtWork(CALC, contextvars.copy_context())
+    assert outer.began.wait(DEADLINE)
+    first = AtWork(CALC, outer.context)
+    assert first.began.wait(DEADLINE)
+    second, stranger = AtWork(CALC, outer.context), AtWork(CALC, contextvars.copy_context())
+    deeper = AtWork(CALC, first.context)
+    deeper.ends()
+    assert second.waits()
+    first.ends()
+    assert stranger.waits()
+    second.ends()
+    outer.ends()
+    stranger.ends()
+
+
+def test_what_outlives_a_call_is_within_it_no_longer(monkeypatch):
+    """A run that the tool began and left behind waits as all others do."""
+    monkeypatch.setattr(_serial, "_LOOK", 0.001)
+    outer = AtWork(CALC, contextvars.copy_context())
+    outer.ends()
+    stranger = AtWork(CALC, contextvars.copy_context())
+    assert stranger.began.wait(DEADLINE)
+    late = AtWork(CALC, outer.context)
+    assert late.waits()
+    stranger.ends()
+    late.ends()
+
+
+def test_a_call_within_another_server_s_call_waits(monkeypatch):
+    """Each server has its own line."""
+    monkeypatch.setattr(_serial, "_LOOK", 0.001)
+    outer = AtWork(ToolServer([add]), contextvars.copy_context())
+    stranger = AtWork(CALC, contextvars.copy_context())
+    assert outer.began.wait(DEADLINE)
+    assert stranger.began.wait(DEADLINE)
+    inner = AtWork(CALC, outer.context)
+    assert inner.waits()
+    for one in (stranger, inner, outer):
+        one.ends()
+
+
 def test_a_tool_that_is_wanted_is_waited_for(play, monkeypatch):
     """However long it takes: only a call whose answer nobody wants is passed over."""
     monkeypatch.setattr(_serial, "PATIENCE", 0.0)
