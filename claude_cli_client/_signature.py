@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ._schema import Deriver, hints_of
+from ._schema_rules import check_names
 from ._shapes import MISSING, Field, Mismatch, Schema, Shape, object_reader, object_schema
 
 # Bits of co_flags, as in inspect.
@@ -141,6 +142,7 @@ def derived(parameters: list[Parameter], hints: dict[str, Any], context: str, wh
             rest = shape
         else:
             fields.append(Field(parameter.name, shape, default, default is MISSING))
+    check_names((field.name for field in fields), where)
     schema = object_schema(fields, rest.schema if rest else False)
     read = object_reader(fields, rest)
     positional = tuple(parameter for parameter in parameters if parameter.by_position)

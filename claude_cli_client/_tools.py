@@ -13,6 +13,7 @@ from ._checks import copied, repaired, whole
 from ._log import bad_type
 from ._objects import to_json
 from ._schema_check import problems
+from ._schema_rules import check_names, fault
 from ._shapes import Schema
 from ._signature import code_of, derived, given, parameters_of, resolved_hints
 from ._tool_result import DEFAULT_MAX_CHARS, MAX_CHARS, MIN_CHARS
@@ -311,6 +312,10 @@ def _checked_schema(schema: Any, where: str) -> Schema:
         )
     to_json(f"{where}: its schema", schema)
     made: Schema = copied(schema)
-    if not isinstance(made.get("properties", {}), dict):
+    if wrong := fault(made):
+        raise ValueError(f"{where}: its schema is none, and the CLI would leave it out and say nothing: {wrong}")
+    properties = made.get("properties", {})
+    if not isinstance(properties, dict):
         raise ValueError(f"{where}: the 'properties' of its schema must be a dict")
+    check_names(properties, where)
     return made

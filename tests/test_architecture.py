@@ -26,7 +26,7 @@ LAYERS = {
     "_permissions _permission_updates _hooks _hook_reply _hook_events _unattended _rules _shell _paths mcp _tools "
     "_signature _schema _shapes _schema_check _tool_result _resources _jsonrpc _project_key _summary _chain "
     "_session_fork _ends _callables _transcript_key _suspicion _settings_shapes _tool_names _own_tools "
-    "_rule_faults _globs",
+    "_rule_faults _globs _schema_rules",
     2: "discovery _exec_errors _ask_version _fork _sync _process _cleanup _guard _files _sinks _reader _channel "
     "_duplex _answers _serial _adopt _session_reader _turn store _project_folders _transcript_file _on_disk "
     "_in_store _fork_lock _sqlite_file _sqlite_store _store_calls _losses _mirror _restore _config_copy _settings_file "

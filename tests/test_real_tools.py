@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odd_schemas import BAD_NAMES, LEAVE_ALL_OUT, LEFT_OUT, NAMES, OFFERED
 from real_cli import RealCLI, Request, tool
 from waiting import Background
 
@@ -23,6 +24,8 @@ from claude_cli_client import (
     ToolContext,
     ToolResult,
     ToolServer,
+    _signature,
+    _tools,
 )
 from claude_cli_client import tool as python_tool
 from claude_cli_client.mcp import mapped_name
@@ -54,6 +57,37 @@ def blocks(request: Request) -> list[dict[str, Any]]:
     contents = [m["content"] for m in request.body["messages"] if isinstance(m["content"], list)]
     results = [b for content in contents for b in content if b["type"] == "tool_result"]
     return [b for result in results for b in (result["content"] if isinstance(result["content"], list) else [])]
+
+
+def offered(cli: RealCLI, schemas: dict[str, Any]) -> set[str]:
+    """The names of those of which the CLI offers a tool to the model, "fine" among them."""
+
+    def whatever(**arguments: Any) -> None:
+        """Takes all."""
+
+    tools = [
+        python_tool(name, schema=schema)(whatever) for name, schema in {**schemas, "fine": {"type": "object"}}.items()
+    ]
+    run = cli.client().run("go", **options(*tools))
+    (init,) = [event for event in run if event.type == "system" and event.subtype == "init"]
+    return {name[len("mcp__x__") :] for name in init.data["tools"] if name.startswith("mcp__x__")}
+
+
+def test_schemas_with_which_tools_are_left_out(cli: RealCLI, monkeypatch: pytest.MonkeyPatch):
+    """Those that this library refuses, and no other ones."""
+    monkeypatch.setattr(_tools, "_checked_schema", lambda schema, where: schema)
+    monkeypatch.setattr(_signature, "_check_fit", lambda *_: None)
+    alone = {name: schema for name, schema in LEFT_OUT.items() if name not in LEAVE_ALL_OUT}
+    good = {f"n{number}": {"type": "object", "properties": {name: {}}} for number, name in enumerate(NAMES)}
+    bad = {f"b{number}": {"type": "object", "properties": {name: {}}} for number, name in enumerate(BAD_NAMES)}
+    assert offered(cli, {**OFFERED, **alone, **good, **bad}) == {*OFFERED, *good, "fine"}
+
+
+@pytest.mark.parametrize("name", LEAVE_ALL_OUT)
+def test_a_schema_with_which_all_tools_are_left_out(cli: RealCLI, monkeypatch: pytest.MonkeyPatch, name: str):
+    """One mistake of this kind takes the whole server."""
+    monkeypatch.setattr(_tools, "_checked_schema", lambda schema, where: schema)
+    assert offered(cli, {name: LEFT_OUT[name]}) == set()
 
 
 @pytest.mark.parametrize("name", ["price", "mcp__x__prize", "mcp_x_price"])

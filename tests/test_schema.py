@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NewType, Optional, TypedDict, Union
 
 import pytest
+from odd_schemas import BAD_NAMES, LEFT_OUT, NAMES, OFFERED
 from typing_extensions import NotRequired, Required
 
 from claude_cli_client._schema_check import problems
@@ -680,3 +681,64 @@ def test_problems_name_their_place():
         "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {}},
     }
     assert problems(schema, {"a": [1, "x"]}) == ["b: is missing", 'a[1]: must be an integer, not "x"']
+
+
+# --- schemas that are none, to the CLI
+
+
+def whatever(**arguments):
+    """Takes all."""
+
+
+def named(name, hint=int):
+    """A function with a parameter of this name."""
+    scope: dict[str, Any] = {}
+    exec(f"def function({name}): pass", scope)
+    scope["function"].__annotations__ = {name: hint}
+    return scope["function"]
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_schema_that_the_cli_takes(name):
+    """It is taken as it is, however odd."""
+    assert tool(schema=OFFERED[name])(whatever).schema == OFFERED[name]
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_schema_that_is_none(name):
+    """The CLI would leave the tool out, or all tools of the server, and say nothing."""
+    with pytest.raises(ValueError, match=r"its schema is none, and the CLI would leave it out and say nothing: \S+ "):
+        tool(schema=LEFT_OUT[name])(whatever)
+
+
+def test_where_a_schema_is_wrong():
+    """The way there, and what it may be."""
+    items = {"type": "array", "items": [{"type": "integer"}]}
+    with pytest.raises(ValueError, match=r": properties\.a\.anyOf\.1\.items must be one schema .* prefixItems$"):
+        tool(schema={"type": "object", "properties": {"a": {"anyOf": [True, items]}}})(whatever)
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_parameter_that_the_api_refuses(name):
+    """The CLI leaves such a tool out."""
+    with pytest.raises(ValueError, match=r"with a parameter .* the CLI would leave it out"):
+        tool(schema={"type": "object", "properties": {name: {}}})(whatever)
+
+
+@pytest.mark.parametrize("name", ["größe", "a" * 65])
+def test_derived_parameter_that_the_api_refuses(name):
+    """Python takes more names."""
+    with pytest.raises(ValueError, match=r"with a parameter .* the CLI would leave it out"):
+        tool(named(name))
+
+
+def test_names_that_the_api_takes():
+    """Those of the parameters, and any that are deeper."""
+    deeper = {"type": "object", "properties": dict.fromkeys(BAD_NAMES, True)}
+    for name in NAMES:
+        tool(schema={"type": "object", "properties": {name: deeper}})(whatever)
+
+
+def test_parameter_that_only_we_fill():
+    """The context is no parameter of the tool's."""
+    assert tool(named("größe", ToolContext)).schema["properties"] == {}
