@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._checks import TOOLS
+from ._globs import glob
 from .mcp import ToolServer, mapped_name
 
 
@@ -29,6 +30,8 @@ class OwnTools:
 
     def fault(self, name: str) -> str:
         """Why no tool has this name; "" if one has it, or may have it."""
+        if (written := as_written(name)) != name and self._is_ours(written):
+            return f"to the CLI it is {written}"
         if name in TOOLS or name in self.tools or "*" in name:
             return ""
         letters = _letters(name)  # mcp_shop_price, mcp__shop__Price
@@ -37,6 +40,11 @@ class OwnTools:
             if is_bare or (letters == _letters(whole) and not self._may_be_anothers(name, whole)):
                 return f"the tool is {whole} to the CLI"
         return ""
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether it is one of our servers, or begins as its tools do, or is a pattern of some."""
+        own = any(name == server or name.startswith(f"{server}__") for server in self.servers)
+        return own or any(glob(name, one) for one in (*self.servers, *self.tools))
 
     def _may_be_anothers(self, name: str, whole: str) -> bool:
         """Whether it names another server than that of this tool, of these options or of a file, or a tool of it."""
@@ -70,6 +78,11 @@ def _tools(server: Any) -> Mapping[str, Any] | None:
     """None: they are not known. A server that answers for itself may have others each time."""
     own = isinstance(server, ToolServer) and getattr(server.handle, "__func__", None) is ToolServer.handle
     return server.tools if own else None
+
+
+def as_written(name: str) -> str:
+    """As the CLI writes a name that begins like those of MCP tools; a star is a pattern's. Any other as it is."""
+    return "*".join(map(mapped_name, name.split("*"))) if name.startswith("mcp__") else name
 
 
 def _letters(name: str) -> str:

@@ -76,7 +76,7 @@ def _same_tool(rule: Rule, request: PermissionRequest, sure: bool) -> bool:
         return _same_server(rule.tool, request, sure)
     if isinstance(rule.content, Path) and not rule.content.reading:
         return name in _EDITORS
-    if not sure and rule.tool == "Bash":
+    if rule.tool == "Bash" and not (sure and rule.content is None):  # a bare one allows that tool alone
         return name in _SHELLS
     return name == rule.tool or (name in _SUBAGENT and rule.tool in _SUBAGENT)
 
@@ -316,6 +316,10 @@ def _read(text: str, allowing: bool) -> Rule:
     tool, opened, rest = text.partition("(")
     if not re.fullmatch(r"mcp__[A-Za-z0-9_*-]*|[A-Za-z][A-Za-z0-9_-]*", tool):
         instead = _INSTEAD[allowing] if text.startswith("*") else "a rule is a tool's name, or Tool(what of it)"
+        if tool.startswith("mcp__"):
+            from ._own_tools import as_written
+
+            instead = f"to the CLI it is {as_written(tool)}"
         raise ValueError(f"no rule for a tool: {text[:60]!r}; {instead}")
     if tool.startswith("mcp__"):
         return _mcp(text, allowing)
@@ -419,9 +423,9 @@ def allowed(rules: tuple[Rule, ...], request: PermissionRequest, places: Places)
     """Why the rules do not allow the call; an empty text if they do."""
     if any(rule.allows(request, places) for rule in rules):
         return ""
-    commands = [rule.content for rule in rules if rule.tool == "Bash"] if request.tool_name == "Bash" else []
+    commands = [rule.content for rule in rules if rule.tool == "Bash" and rule.content is not None]
     command = request.input.get("command")
-    if not commands or not isinstance(command, str):
+    if not commands or request.tool_name not in _SHELLS or not isinstance(command, str):
         return "no rule allows it"
     try:
         for part in parts(command):

@@ -6,6 +6,7 @@ name of a tool of ours by `_own_tools.py`. It is an error where something would 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,11 +90,21 @@ def _matchers(options: _Options) -> Iterator[str]:
     if not options.get("hooks"):
         return
     from ._hook_events import TOOL_EVENTS
-    from ._hooks import hooks_config, plain_names
+    from ._hooks import hooks_config
 
     for event, entries in hooks_config(options.get("hooks"))[0].items():
         for entry in entries if event in TOOL_EVENTS else ():
-            yield from plain_names(entry.get("matcher", ""))
+            yield from _names(entry.get("matcher", ""))
+
+
+def _names(matcher: str) -> list[str]:
+    """Those that a matcher is made of; [] for a regular expression, but for one that means only itself."""
+    from ._hooks import plain_names
+
+    return plain_names(matcher) or ([] if _SPECIAL & set(matcher) else re.split("[|,]", matcher))
+
+
+_SPECIAL: Final = frozenset(r".*+?^$()[]{}\/")
 
 
 def _of_agents(field: str) -> Any:

@@ -292,6 +292,15 @@ def call_in_src(cli: RealCLI, name: str, inputs: dict[str, Any], **options: Any)
     return cli.api.last().results[-1]
 
 
+@pytest.mark.parametrize(("rule", "ran"), [("Bash(touch *)", True), ("Bash", False)])
+def test_a_command_of_monitor_that_is_allowed(cli: RealCLI, rule: str, ran: bool):
+    """By a rule for commands, and not by the name of the other tool: the preset as the CLI itself."""
+    _, inputs, ran_as = UNREAD["Monitor"]
+    for options in ({"allowed_tools": [rule], "can_use_tool": Asked(Deny("no"))}, {"unattended": unattended([rule])}):
+        told = call_in_src(cli, "Monitor", inputs, permission_mode="default", **options)
+        assert (ran_as in told) is ran
+
+
 def test_every_tool_without_parentheses_is_tried():
     """What is refused of rules is what the next tests have seen."""
     assert UNREAD.keys() == {*NO_PARENTHESES, "WebFetch"}

@@ -50,6 +50,47 @@ def test_guard_for_no_tool_of_ours(name, why):
         assert text.endswith(f" nothing: {why}")
 
 
+ODD = {
+    "my.shop": ToolServer([price]),
+    "größe": ToolServer([tool(name="preis.netto")(price)]),
+    "my_docs": {"command": "x"},
+}
+
+
+@pytest.mark.parametrize(("name", "written"), [
+    ("mcp__my.shop", "mcp__my_shop"), ("mcp__my.shop__*", "mcp__my_shop__*"),
+    ("mcp__my.shop__price", "mcp__my_shop__price"),
+    ("mcp__my.shop__prize", "mcp__my_shop__prize"), ("mcp__my.*", "mcp__my_*"),
+    ("mcp__größe", "mcp__gr__e"), ("mcp__größe__preis.netto", "mcp__gr__e__preis_netto"), ("mcp__größ*", "mcp__gr__*"),
+    ("mcp__gr__e__preis.netto", "mcp__gr__e__preis_netto"),
+])  # fmt: skip
+def test_guard_by_a_name_that_no_tool_can_have(name, written):
+    """The CLI writes each other character as `_`: the rule would forbid nothing, whatever it says."""
+    places = [{"disallowed_tools": [name]}, {"settings": {"permissions": {"deny": [name]}}}]
+    if not set(".*") & set(name):  # else it is a regular expression to a hook, and fits
+        places.append({"hooks": {"PreToolUse": HookMatcher(name, say_nothing)}})
+    for given in places:
+        with pytest.raises(ValueError, match="nothing: to the CLI it is ") as caught:
+            merge({}, {"mcp_servers": ODD, **given})
+        assert str(caught.value).endswith(f"nothing: to the CLI it is {written}")
+
+
+def test_rule_of_the_preset_with_a_name_that_no_tool_can_have():
+    """It is refused whatever servers there are, with the name to write."""
+    with pytest.raises(
+        ValueError, match=r"no rule for a tool: 'mcp__my\.shop__price'; to the CLI it is mcp__my_shop__price"
+    ):
+        unattended(deny=["mcp__my.shop__price"])
+
+
+@pytest.mark.parametrize(
+    "name", ["mcp__your.shop", "mcp__his.docs__price", "mcp__your.*", "mcp__my_shop", "mcp__*__price"]
+)
+def test_guard_by_a_name_that_is_not_for_ours(name):
+    """What servers of a file are called only the CLI knows."""
+    merge({}, {"mcp_servers": ODD, "disallowed_tools": [name], "settings": {"permissions": {"deny": [name]}}})
+
+
 @pytest.mark.parametrize("name", [
     "mcp__shop__price", "mcp__shop__.*", "mcp__shop__pri(c|z)e", "mcp__docs__prize", "mcp__mine__prize", "Read", "",
     "mcp__shop__more__price",

@@ -390,9 +390,12 @@ def test_command_must_be_a_text():
     assert isinstance(answer(unattended(["Bash(git *)"]), "Bash", command=["git"]), Deny)
 
 
-def test_bash_rule_is_for_bash():
-    """A rule for Bash allows no other tool that runs commands."""
-    assert isinstance(answer(unattended(["Bash(git *)", "Bash"]), "Monitor", command="git log"), Deny)
+def test_bash_rule_is_for_monitor_too():
+    """One for commands, as in the CLI; a bare one is for that tool alone."""
+    assert isinstance(answer(unattended(["Bash(git *)"]), "Monitor", command="git log"), Allow)
+    refused = answer(unattended(["Bash(git *)"]), "Monitor", command="git log; rm x")
+    assert "no rule allows this part of it: rm x" in refused.message
+    assert isinstance(answer(unattended(["Bash"]), "Monitor", command="git log"), Deny)
 
 
 def test_parts():
