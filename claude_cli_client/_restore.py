@@ -49,6 +49,11 @@ _UNLISTED: Final = {
     "list_sessions": "so only project {} was looked in: give the cwd where the session began",
     "list_summaries": "so a title is looked for on this disk only: give the session's id",
 }
+# And what to do about one that nobody has.
+_REMEDIES: Final = {
+    "list_sessions": "start anew without resume=",
+    "list_summaries": "give its id, or the cwd where it began; or start anew without resume=",
+}
 # What the disk says where two transcripts want one place, or one is too deep. All else is not the store's fault.
 _BAD_NAMES: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -193,7 +198,7 @@ class Restore:
         if self._wanted is not None and not is_uuid(self._wanted):
             title, self._wanted = self._wanted, self._titled(self._wanted)
             if self._wanted is None:
-                self._note_missing(f"one session with the title {title!r}", "list_summaries")
+                self._note_missing(f"one session of {self._cwd} with the title {title!r}", "list_summaries")
                 return None
         return self._with_local(self._stored())
 
@@ -237,7 +242,7 @@ class Restore:
         nowhere = f"neither {store} nor this disk has" if self._config is not None else f"{store} does not have"
         self.is_sure = optional(self._store, needed) is not None
         why = f"the store has no {needed}, {_UNLISTED[needed].format(self._project)}"
-        self.missing = f"{nowhere} {what}; {'start anew without resume=' if self.is_sure else why}"
+        self.missing = f"{nowhere} {what}; {_REMEDIES[needed] if self.is_sure else why}"
 
     def _titled(self, title: str) -> str | None:
         """The id of the one session of the project that has this title: in the store's list, else on this disk."""
