@@ -262,7 +262,7 @@ NOBODY = "No conversation found with session ID: "
     [
         (MemoryStore, {}, rf"{OTHER}; neither the store \(MemoryStore\) nor this disk has session {OTHER}; start"),
         (MemoryStore, {"isolated": True}, rf"; the store \(MemoryStore\) does not have session {OTHER}"),
-        (MemoryStore, {"resume": "T"}, r"this disk has one session of .*work with the title 'T'; give its id, or the cwd"),
+        (MemoryStore, {"resume": "T"}, r"this disk has one session of .*work with the title 'T'; give its id"),
         (Few, {}, "has no list_sessions, so only project -.*-work was looked in: give the cwd"),
         (Few, {"resume": "T"}, "has no list_summaries, so a title is looked for on this disk only: give the"),
     ],
