@@ -150,7 +150,7 @@ class Prompt:
 
     def get(self, arguments: Any) -> dict[str, Any]:
         """The answer to `prompts/get`. Raises Mismatch, Unsendable, or what the function raises."""
-        values = self._read({} if arguments is None else arguments, "")
+        values = self._read({} if arguments is None else arguments, "", {})
         made = self.content(**values) if callable(self.content) else self.content
         if isinstance(made, str):
             made = [{"role": "user", "content": made}]

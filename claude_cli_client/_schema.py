@@ -31,8 +31,10 @@ from ._shapes import (
     Mismatch,
     Schema,
     Shape,
+    Tried,
     array,
     choice,
+    cut,
     enum_shape,
     inside,
     mismatch,
@@ -83,8 +85,7 @@ class Deriver:
     def fields_of(self, hints: Mapping[str, Any], required: Iterable[str], where: str) -> list[Field]:
         required = frozenset(required)
         return [
-            Field(name, self.shape(hint, f"{where}, {name}"), required=name in required)
-            for name, hint in hints.items()
+            Field(name, self.shape(hint, f"{where}, {name}"), required=name in required) for name, hint in hints.items()
         ]
 
     def with_defs(self, schema: Schema) -> Schema:
@@ -117,8 +118,8 @@ class Deriver:
                 raise TypeError(f"{where}: {kind.__name__}.{name} is an InitVar, which no JSON value can fill")
         read = object_reader(fields)
 
-        def convert(value: Any, place: str) -> Any:
-            values = read(value, place)
+        def convert(value: Any, place: str, tried: Tried) -> Any:
+            values = read(value, place, tried)
             try:
                 return kind(**values)
             except Exception as error:  # __post_init__ is the user's, and its words are for the model
@@ -202,17 +203,16 @@ class Deriver:
         tried = [members[arguments.index(kind)] for kind in order]
         expected = " or ".join(dict.fromkeys(member.expected for member in members))
 
-        def convert(value: Any, place: str) -> Any:
-            inner: list[Mismatch] = []  # of members of the right kind, with a fault inside
-            for member in tried:
+        def convert(value: Any, place: str, known: Tried) -> Any:
+            key = id(tried), id(value), place
+            if key not in known:
                 try:
-                    return member.convert(value, place)
+                    known[key] = _first_of(tried, expected, value, place, known)
                 except Mismatch as error:
-                    inner += [error] if error.is_inner or error.where != place else []
-            if len(inner) == 1:
-                raise inner[0]
-            why = f" ({'; or '.join(map(str, inner))})" if inner else ""
-            raise Mismatch(place, f"must be {expected}, not {shown(value)}{why}")
+                    known[key] = error
+            if isinstance(known[key], Mismatch):
+                raise known[key].with_traceback(None)
+            return known[key]
 
         schemas = [dict(member.schema) for member in members]
         described = [schema for schema in schemas if "description" in schema]
@@ -244,10 +244,10 @@ class Deriver:
         if each.schema:
             schema["additionalProperties"] = each.schema
 
-        def convert(value: Any, place: str) -> Any:
+        def convert(value: Any, place: str, tried: Tried) -> Any:
             if not isinstance(value, dict):
                 raise mismatch(place, "an object", value)
-            return {name: each.convert(part, inside(place, name)) for name, part in value.items()}
+            return {name: each.convert(part, inside(place, name), tried) for name, part in value.items()}
 
         return Shape(schema, "an object", convert)
 
@@ -259,10 +259,10 @@ class Deriver:
             schema["prefixItems"] = [item.schema for item in items]
         expected = f"an array of {count} ({', '.join(item.expected for item in items)})" if items else "[]"
 
-        def convert(value: Any, place: str) -> Any:
+        def convert(value: Any, place: str, tried: Tried) -> Any:
             if not isinstance(value, list) or len(value) != count:
                 raise mismatch(place, expected, value)
-            return tuple(item.convert(value[at], f"{place}[{at}]") for at, item in enumerate(items))
+            return tuple(item.convert(value[at], f"{place}[{at}]", tried) for at, item in enumerate(items))
 
         return Shape(schema, expected, convert)
 
@@ -275,9 +275,25 @@ class _Open:
         self.used = False
         self.shape: Shape | None = None
 
-    def convert(self, value: Any, where: str) -> Any:
+    def convert(self, value: Any, where: str, tried: Tried) -> Any:
         assert self.shape is not None  # set before the first value can come
-        return self.shape.convert(value, where)
+        return self.shape.convert(value, where, tried)
+
+
+def _first_of(members: list[Shape], expected: str, value: Any, place: str, tried: Tried) -> Any:
+    """What the first member that takes the value makes of it. Raises a Mismatch by those that come nearest."""
+    inner: list[Mismatch] = []  # of members of the right kind, with a fault inside
+    for member in members:
+        try:
+            return member.convert(value, place, tried)
+        except Mismatch as error:
+            inner += [error] if error.is_inner or error.where != place else []
+    fewest = min((error.count for error in inner), default=0)
+    nearest = [error for error in inner if error.count == fewest]
+    if len(nearest) == 1:
+        raise nearest[0]
+    why = f" ({cut('; or '.join(map(str, nearest)))})" if nearest else ""
+    raise Mismatch(place, f"must be {expected}, not {shown(value)}{why}")
 
 
 def _qualifiers(hint: Any) -> set[str]:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ._shapes import inside, shown
+from ._shapes import cut, inside, shown
 
 _MAX_DEPTH: Final = 64  # a schema may refer to itself for ever; no value is that deep
 
@@ -36,18 +36,46 @@ _WORDS: Final = {
 }  # fmt: skip
 
 
-def problems(schema: Any, value: Any, where: str = "", root: Any = None, depth: int = 0) -> list[str]:
+def problems(schema: Any, value: Any) -> list[str]:
     """What is wrong with the value, a sentence each; none if it is right."""
-    root = schema if root is None else root
+    return _problems(schema, value, "", _Check(schema))
+
+
+class _Check:
+    """One check of a value, by the schema that is its root.
+
+    What a part of the schema says of a part of the value is worked out once. Forms of a recursive union look at the
+    same parts, each anew at every level: a model could send what takes hours.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.depth = 0
+        self.known: dict[tuple[int, int, str], list[str]] = {}  # the ids are of what the caller holds
+
+
+def _problems(schema: Any, value: Any, where: str, check: _Check) -> list[str]:
     if schema is False:
         return [_at(where, "must not be given")]
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+    if not isinstance(schema, dict) or check.depth > _MAX_DEPTH:
         return []
+    key = id(schema), id(value), where
+    if key not in check.known:
+        check.known[key] = []  # a schema that refers to itself says nothing more
+        check.depth += 1
+        try:
+            check.known[key] = _found(schema, value, where, check)
+        finally:
+            check.depth -= 1
+    return check.known[key]
+
+
+def _found(schema: dict[str, Any], value: Any, where: str, check: _Check) -> list[str]:
     found: list[str] = []
-    for keyword, check in _KEYWORDS.items():
+    for keyword, rule in _KEYWORDS.items():
         if keyword in schema:
             try:
-                found += check(_Place(schema, schema[keyword], where, root, depth), value)
+                found += rule(_Place(schema, schema[keyword], where, check), value)
             except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, re.error):
                 continue  # a keyword of a form that we do not know: not for us to judge
             if found and keyword == "type":
@@ -58,11 +86,11 @@ def problems(schema: Any, value: Any, where: str = "", root: Any = None, depth: 
 class _Place:
     """A keyword, its argument, and all that is around it."""
 
-    def __init__(self, schema: dict[str, Any], argument: Any, where: str, root: Any, depth: int) -> None:
-        self.schema, self.argument, self.where, self.root, self.depth = schema, argument, where, root, depth
+    def __init__(self, schema: dict[str, Any], argument: Any, where: str, check: _Check) -> None:
+        self.schema, self.argument, self.where, self.check = schema, argument, where, check
 
     def sub(self, schema: Any, value: Any, where: str | None = None) -> list[str]:
-        return problems(schema, value, self.where if where is None else where, self.root, self.depth + 1)
+        return _problems(schema, value, self.where if where is None else where, self.check)
 
     def says(self, wrong: bool, sentence: str) -> list[str]:
         return [_at(self.where, sentence)] if wrong else []
@@ -91,7 +119,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _ref(place: _Place, value: Any) -> list[str]:
-    target = place.root
+    target = place.check.root
     if not place.argument.startswith("#"):
         return []
     for step in place.argument[1:].strip("/").split("/"):
@@ -123,16 +151,21 @@ def _all_of(place: _Place, value: Any) -> list[str]:
 
 def _any_of(place: _Place, value: Any) -> list[str]:
     each = [place.sub(part, value) for part in place.argument]
-    if not each or not all(each):
-        return []
-    return [_at(place.where, f"must fit one of {len(each)} forms: {' / '.join('; '.join(part) for part in each)}")]
+    return place.says(all(each) and bool(each), _no_form(each))
 
 
 def _one_of(place: _Place, value: Any) -> list[str]:
-    fitting = sum(not place.sub(part, value) for part in place.argument)
-    if not fitting:
-        return _any_of(place, value)
-    return place.says(fitting > 1, f"must fit exactly one of {len(place.argument)} forms, and fits {fitting}")
+    each = [place.sub(part, value) for part in place.argument]
+    fitting = each.count([])
+    if fitting > 1:
+        return place.says(True, f"must fit exactly one of {len(each)} forms, and fits {fitting}")
+    return place.says(not fitting and bool(each), _no_form(each))
+
+
+def _no_form(each: list[list[str]]) -> str:
+    """What is wrong with the nearest ones."""
+    fewest = min(map(len, each), default=0)
+    return f"must fit one of {len(each)} forms: {cut(' / '.join('; '.join(one) for one in each if len(one) == fewest))}"
 
 
 def _not(place: _Place, value: Any) -> list[str]:

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 Schema = dict[str, Any]
-Convert = Callable[[Any, str], Any]
+# What came of a value where several shapes were tried, once for each call of a tool: shapes of a recursive union look
+# at the same parts, each anew at every level, and a model could send what takes hours. By the union, the value (the
+# ids are of what the caller holds) and the place: what it became, or why not.
+Tried = dict[tuple[int, int, str], Any]
+Convert = Callable[[Any, str, Tried], Any]
 
 MISSING: Final = dataclasses.MISSING
 
@@ -23,6 +27,7 @@ class Mismatch(Exception):
         super().__init__(where, problem)
         self.where = where
         self.is_inner = is_inner  # the value is of the right kind, what is wrong is inside of it
+        self.count = 1  # of what is wrong
 
     def __str__(self) -> str:
         where, problem = self.args
@@ -34,7 +39,7 @@ class Shape(NamedTuple):
 
     schema: Schema
     expected: str  # in words, as in "must be an integer"
-    convert: Convert  # (value, where it stands) -> the Python value; raises Mismatch
+    convert: Convert  # (value, where it stands, what was tried) -> the Python value; raises Mismatch
 
 
 class Field(NamedTuple):
@@ -55,6 +60,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def cut(text: str) -> str:
+    """What the forms of a union say, which one around it would quote again, and so on."""
+    return text if len(text) <= 1000 else text[:1000] + "..."
+
+
 def mismatch(where: str, expected: str, value: Any) -> Mismatch:
     return Mismatch(where, f"must be {expected}, not {shown(value)}")
 
@@ -62,13 +72,13 @@ def mismatch(where: str, expected: str, value: Any) -> Mismatch:
 # --- plain values
 
 
-def _string(value: Any, where: str) -> str:
+def _string(value: Any, where: str, tried: Tried) -> str:
     if isinstance(value, str):
         return value
     raise mismatch(where, "a string", value)
 
 
-def _integer(value: Any, where: str) -> int:
+def _integer(value: Any, where: str, tried: Tried) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -76,7 +86,7 @@ def _integer(value: Any, where: str) -> int:
     raise mismatch(where, "an integer", value)
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Any, where: str, tried: Tried) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return float(value)
@@ -85,18 +95,18 @@ def _number(value: Any, where: str) -> float:
     raise mismatch(where, "a number", value)
 
 
-def _boolean(value: Any, where: str) -> bool:
+def _boolean(value: Any, where: str, tried: Tried) -> bool:
     if isinstance(value, bool):
         return value
     raise mismatch(where, "true or false", value)
 
 
-def _null(value: Any, where: str) -> None:
+def _null(value: Any, where: str, tried: Tried) -> None:
     if value is not None:
         raise mismatch(where, "null", value)
 
 
-def _as_it_is(value: Any, where: str) -> Any:
+def _as_it_is(value: Any, where: str, tried: Tried) -> Any:
     return value
 
 
@@ -120,10 +130,10 @@ def inside(where: str, name: str) -> str:
 
 
 def array(each: Convert, make: Callable[[list[Any]], Any]) -> Convert:
-    def convert(value: Any, where: str) -> Any:
+    def convert(value: Any, where: str, tried: Tried) -> Any:
         if not isinstance(value, list):
             raise mismatch(where, "an array", value)
-        items = [each(item, f"{where}[{at}]") for at, item in enumerate(value)]
+        items = [each(item, f"{where}[{at}]", tried) for at, item in enumerate(value)]
         try:
             return make(items)
         except TypeError:  # a set of what cannot be in one
@@ -152,7 +162,7 @@ def object_reader(fields: Iterable[Field], rest: Shape | None = None) -> Convert
     """Converts an object's members; all that is wrong with it is in one Mismatch, a line for each."""
     known = {field.name: field for field in fields}
 
-    def convert(value: Any, where: str) -> dict[str, Any]:
+    def convert(value: Any, where: str, tried: Tried) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise mismatch(where, "an object", value)
         values: dict[str, Any] = {}
@@ -163,7 +173,7 @@ def object_reader(fields: Iterable[Field], rest: Shape | None = None) -> Convert
             try:
                 if shape is None:
                     raise Mismatch(place, f"there is no such name; there are: {', '.join(known) or 'none'}")
-                values[name] = shape.convert(part, place)
+                values[name] = shape.convert(part, place, tried)
             except Mismatch as error:
                 wrong.append(error)
         for name, field in known.items():
@@ -181,6 +191,7 @@ class Mismatches(Mismatch):
 
     def __init__(self, each: list[Mismatch]) -> None:
         super().__init__(each[0].where, "\n".join(map(str, each)), is_inner=True)
+        self.count = sum(one.count for one in each)
 
     def __str__(self) -> str:
         return str(self.args[1])
@@ -199,7 +210,7 @@ def choice(values: list[Any], members: list[Any], where: str) -> Shape:
     schema: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
     expected = f"one of {', '.join(map(shown, values))}" if len(values) > 1 else shown(values[0])
 
-    def convert(value: Any, place: str) -> Any:
+    def convert(value: Any, place: str, tried: Tried) -> Any:
         if isinstance(value, float) and value.is_integer() and (float, value) not in found:
             value = int(value)
         try:

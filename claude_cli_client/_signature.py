@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ._schema import Deriver, hints_of
 from ._schema_rules import check_names
-from ._shapes import MISSING, Field, Mismatch, Schema, Shape, object_reader, object_schema
+from ._shapes import MISSING, Convert, Field, Mismatch, Schema, Shape, object_reader, object_schema
 
 # Bits of co_flags, as in inspect.
 _VARARGS: Final = 0x04
@@ -151,15 +151,15 @@ def derived(parameters: list[Parameter], hints: dict[str, Any], context: str, wh
 
 def _takes_null(shape: Shape) -> bool:
     try:
-        shape.convert(None, "")
+        shape.convert(None, "", {})
     except Mismatch:
         return False
     return True
 
 
-def _read(read: Callable[[Any, str], Any], value: Any) -> dict[str, Any]:
+def _read(read: Convert, value: Any) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = read(value, "")
+        values: dict[str, Any] = read(value, "", {})
     except RecursionError:
         raise Mismatch("", "the arguments are nested too deeply") from None
     return values

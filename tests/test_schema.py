@@ -742,3 +742,97 @@ def test_names_that_the_api_takes():
 def test_parameter_that_only_we_fill():
     """The context is no parameter of the tool's."""
     assert tool(named("größe", ToolContext)).schema["properties"] == {}
+
+
+# --- unions within unions: each part is looked at once
+
+
+@dataclasses.dataclass
+class Num:
+    op: Literal["num"]
+    value: int
+
+
+@dataclasses.dataclass
+class Add:
+    op: Literal["add"]
+    left: "Tree"
+    right: "Tree"
+
+
+@dataclasses.dataclass
+class Mul:
+    op: Literal["mul"]
+    left: "Tree"
+    right: "Tree"
+
+
+class Neg(TypedDict):
+    op: Literal["neg"]
+    left: "Tree"
+
+
+class Pos(TypedDict):
+    op: Literal["pos"]
+    left: "Tree"
+
+
+Tree = Union[Num, Add, Mul, Neg, Pos]  # noqa: UP007
+
+
+def evaluate(tree: Tree):
+    """Takes a tree."""
+    return tree
+
+
+def form(op, **parts):
+    properties = {"op": {"const": op}, **parts}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+TREE = {"$ref": "#/$defs/tree"}
+FORMS = [
+    form("num", value={"type": "integer"}), form("add", left=TREE, right=TREE), form("mul", left=TREE, right=TREE),
+    form("neg", left=TREE), form("pos", left=TREE),
+]  # fmt: skip
+TREES = {
+    "derived": lambda: tool(evaluate),
+    **{
+        word: lambda word=word: tool(
+            schema={"type": "object", "properties": {"tree": TREE}, "$defs": {"tree": {word: FORMS}}}
+        )(evaluate)
+        for word in ("anyOf", "oneOf")
+    },
+}
+
+
+def nested(op, depth, leaf=1):
+    tree = {"op": "num", "value": leaf}
+    for _ in range(depth):
+        tree = {"op": op, "left": tree}
+        if op in ("add", "mul"):
+            tree["right"] = {"op": "num", "value": 2}
+    return tree
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("op", ["add", "mul", "neg", "pos"])
+@pytest.mark.parametrize("depth", [1, 12, 30])
+def test_union_that_holds_itself(kind, op, depth):
+    """What a model sends costs what it is long, valid or not; the nearest form says what is wrong."""
+    made = TREES[kind]()
+    made.arguments({"tree": nested(op, depth)})
+    if kind == "derived" or depth < 30:  # a given schema is not followed any deeper
+        with pytest.raises(Mismatch, match=r"value: must be an integer, not \"x\"") as caught:
+            made.arguments({"tree": nested(op, depth, "x")})
+        assert len(str(caught.value)) < 2500
+
+
+def test_long_complaint_of_a_union_is_cut():
+    """Each level would quote the one within."""
+    forms = [{"type": "object", "required": [f"{letter * 600}"]} for letter in "ab"]
+    (text,) = problems({"anyOf": forms}, {})
+    assert text.startswith("must fit one of 2 forms: aaa")
+    assert text.endswith("...")
+    assert len(text) < 1100
