@@ -78,6 +78,12 @@ class _Then:
             self._duplex.close_input()
 
 
+def _is_agents(request: Json) -> bool:
+    """Whether a question for permission, or of a hook, is about a call of an agent. Of a tool's call it is not told."""
+    given = request.get("input") if request.get("subtype") == "hook_callback" else request
+    return isinstance(given, Mapping) and bool(given.get("agent_id"))
+
+
 def log_risen(error: BaseException) -> None:
     """What is left to do with what no consumer can be given."""
     _log.error("a callback raised %s and nobody is there to hear it", type(error).__name__)
@@ -97,7 +103,7 @@ class Duplex:
         self._state = threading.RLock()
         self._protocol = Protocol()
         self._waiters: dict[str, Waiter] = {}
-        self._calls: dict[Id, threading.Event] = {}
+        self._calls: dict[Id, tuple[threading.Event, bool]] = {}  # and whether it is about a call of an agent
         self._ended: BaseException | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.answered_at = 0.0  # when a callback last came back: from then on the silence is the CLI's
@@ -123,10 +129,14 @@ class Duplex:
         self.input_closed = True
         self._lines.put(None)
 
-    def release(self) -> None:
-        """Nobody wants the answers of the callbacks that run: they can see it and come back."""
+    def release(self, *, agents: bool = True) -> None:
+        """Nobody wants the answers of the callbacks that run: they can see it and come back.
+
+        Not `agents`: but for those that calls of an agent wait for. It may live on behind the turn; of one that does
+        not, the CLI withdraws the questions itself (seen with 2.1.332).
+        """
         with self._state:
-            calls = list(self._calls.values())
+            calls = [cancelled for cancelled, is_agents in self._calls.values() if agents or not is_agents]
         for cancelled in calls:
             cancelled.set()
 
@@ -153,7 +163,7 @@ class Duplex:
         One that goes on after its answer was withdrawn keeps nobody waiting but itself.
         """
         with self._state:
-            return not all(cancelled.is_set() for cancelled in self._calls.values())
+            return not all(cancelled.is_set() for cancelled, _ in self._calls.values())
 
     # --- what we say, on any thread
 
@@ -226,7 +236,8 @@ class Duplex:
         with self._state:
             item = self._protocol.receive(frame)
             if isinstance(item, Asked):
-                self._calls[item.id] = cancelled = threading.Event()
+                cancelled = threading.Event()
+                self._calls[item.id] = cancelled, _is_agents(item.request)
             waiter = self._waiters.pop(item.id, None) if isinstance(item, (Answered, Refused)) else None
         if isinstance(item, Asked):
             self._answer_on_a_thread(item, cancelled)
@@ -234,7 +245,7 @@ class Duplex:
             with self._state:
                 withdrawn = self._calls.get(item.id)
             if withdrawn is not None:
-                withdrawn.set()
+                withdrawn[0].set()
         elif waiter is not None and item is not None:
             waiter.put(item)
 

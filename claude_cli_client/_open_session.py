@@ -51,7 +51,8 @@ def open_session(
         channel = SessionChannel(launch, lambda over, terminal: pool.ended(over, slot, terminal))
         slot.session = channel
         pool.began(channel)
-        waiter = launch.duplex.ask("initialize", initialize)
+        # Else an interrupt, also one of a later turn, ends the agents that are at work behind the turns (2.1.332).
+        waiter = launch.duplex.ask("initialize", {**initialize, "perTaskStopAffordance": True})
         channel.start()
         session = Session(channel, launch.duplex, pool, bool(options.get("literal")), _lasts(options, storing))
         _await(channel, waiter, setting(options, "start_timeout"))

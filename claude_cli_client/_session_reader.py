@@ -258,11 +258,11 @@ class SessionReader(Reader):
         if turn.stopped or turn.reducer.answer is not None or "store" in self._at:
             return
         turn.stopped = (subtype, sentence)
-        self._cut_short = self._cut_short or bool(subtype)
+        self._cut_short = True
         self._at.unset("total", "idle")
         self._at.set(interrupt=monotonic() + _INTERRUPT_GRACE)
         assert self._duplex is not None
-        self._duplex.release()  # callbacks first: the CLI waits for them
+        self._duplex.release(agents=False)  # callbacks first: the CLI waits for those of the turn
         if not told:
             self._interrupt(turn)
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from real_cli import RealCLI, bash, tool
+from waiting import until
 
-from claude_cli_client import HookReply, ToolServer, UnfinishedTurnError
+from claude_cli_client import (
+    HookReply,
+    InterruptedTurnError,
+    PermissionRequest,
+    ToolServer,
+    TurnCancelled,
+    UnfinishedTurnError,
+)
 from claude_cli_client import tool as python_tool
 
 pytest_plugins = ["real_cli"]
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(90)]
 
+PATIENCE = 20.0
 IN_BACKGROUND = bash("sleep 1; echo bg-done", description="slow thing", run_in_background=True)
 AGENT = tool(
     "Agent",
@@ -183,6 +194,65 @@ def test_a_subagent_in_the_background(cli: RealCLI):
     events = cli.events(prompt, allowed_tools=["Agent"], background="wait")
     assert events[-1].result == "launched"
     assert [e.result for e in of(events, "task_result")] == ["it has looked"]
+
+
+class Bashes:
+    """Asked about Bash, it waits until `gate` or its cancellation; by whose call it was asked, and what came."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.cancelled: list[str] = []
+        self.gate = threading.Event()
+
+    def __call__(self, request: PermissionRequest) -> bool:
+        if request.tool_name == "Bash":
+            who = "agent" if request.agent_id else "turn"
+            self.asked.append(who)
+            until(lambda: self.gate.is_set() or request.cancelled, timeout=PATIENCE)
+            self.cancelled += [who] if request.cancelled else []
+        return True
+
+
+def working_agent(background: bool) -> str:
+    command = bash("touch worked")
+    return tool("Agent", description="Look", prompt=f"look {command}[[then]][[text: I looked]]",
+                subagent_type="general-purpose", run_in_background=background)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["idle", "interrupt", "cancel"])
+def test_an_agent_behind_its_turn_is_spared(cli: RealCLI, how: str):
+    """By an interrupt while nothing is on, and by whatever ends a later turn; and so is the question it waits for."""
+    bashes = Bashes()
+    with cli.session(can_use_tool=bashes, permission_mode="default") as session:
+        told = session.events()
+        session.ask(f"go {working_agent(True)}[[then]][[text: launched]][[then]][[text: comment]]")
+        until(lambda: bashes.asked == ["agent"], timeout=PATIENCE)
+        if how == "idle":
+            session.interrupt()
+        else:
+            run = session.run(f"again {bash('touch mine')}[[then]][[text: done]]")
+            until(lambda: bashes.asked == ["agent", "turn"], timeout=PATIENCE)
+            getattr(session if how == "interrupt" else run, how)()
+            with pytest.raises(InterruptedTurnError if how == "interrupt" else TurnCancelled):
+                run.result()
+        bashes.gate.set()
+        end = next(event for event in told if event.type == "task_notification")
+        assert (end.task_status, (cli.cwd / "worked").exists()) == ("completed", True)
+        assert "agent" not in bashes.cancelled
+
+
+def test_an_agent_of_the_turn_ends_with_it(cli: RealCLI):
+    """The CLI withdraws what it waits for, and does not do it."""
+    bashes = Bashes()
+    with cli.session(can_use_tool=bashes, permission_mode="default") as session:
+        run = session.run(f"go {working_agent(False)}[[then]][[text: done]]")
+        until(lambda: bashes.asked == ["agent"], timeout=PATIENCE)
+        session.interrupt()
+        with pytest.raises(InterruptedTurnError):
+            run.result()
+        until(lambda: bashes.cancelled == ["agent"], timeout=PATIENCE)
+        assert session.ask("next [[text: fine]]").result == "fine"
+    assert not (cli.cwd / "worked").exists()
 
 
 def test_iter_text_leaves_subagents_out(cli: RealCLI):

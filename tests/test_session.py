@@ -27,6 +27,7 @@ from claude_cli_client import (
     StaleSessionError,
     StartError,
     TurnCancelled,
+    TurnError,
     TurnTimeout,
     _open_session,
     _session_reader,
@@ -59,6 +60,7 @@ from claude_cli_client.testing import (
     reply,
     result,
     say,
+    start_child,
     text,
     to_stderr,
     turn,
@@ -637,6 +639,89 @@ def test_a_callback_may_interrupt(live):
         session.ask("q")
     assert session.ask("q2").result == "done"
     sessions.clear()
+
+
+def test_agents_are_spared(live):
+    """The CLI is told that it can end a task alone: else an interrupt ends the agents behind the turns, too."""
+    fake, _ = live()
+    (begin,) = [m["request"] for m in fake.calls[0].messages if m["type"] == "control_request"]
+    assert begin["perTaskStopAffordance"] is True
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel"])
+def test_a_question_of_an_agent_is_not_the_turn_s(live, how):
+    """An agent lives on behind a turn that is cut, and what it waits for is wanted: only the CLI withdraws it."""
+    asked, cut, gate = [], [], threading.Event()
+
+    def wait(who, cancelled, limit):
+        asked.append(who)
+        cut.append((who, cancelled(limit) if who == "turn" else (gate.wait(DEADLINE), cancelled(0))[1]))
+
+    def can_use_tool(request):
+        wait(request.agent_id or "turn", request.wait_cancelled, DEADLINE)
+        return True
+
+    def hook(call):
+        wait(call.agent_id or "turn", call.wait_cancelled, DEADLINE)
+
+    _, session = live(
+        began(), ask_permission("Bash", agent_id="a", answered=False),
+        call_hook("hook_1", "PreToolUse", fields={"tool_name": "Bash", "agent_id": "b"}, answered=False),
+        ask_permission("Read", answered=False), ready("on"), interrupted(in_tool=True), turn(),
+        can_use_tool=can_use_tool, hooks={"PreToolUse": hook},
+    )  # fmt: skip
+    run = session.run("q")
+    until(lambda: sorted(asked) == ["a", "b", "turn"])
+    getattr(session if how == "interrupt" else run, how)()
+    with pytest.raises(InterruptedTurnError if how == "interrupt" else TurnCancelled):
+        run.result()
+    until(lambda: cut == [("turn", True)])
+    gate.set()
+    until(lambda: sorted(cut) == [("a", False), ("b", False), ("turn", True)])
+    assert session.ask("q2").result == "done"
+
+
+def test_a_question_of_an_agent_ends_with_the_session(live):
+    """Nobody waits for it any more."""
+    cut, asked = [], threading.Event()
+
+    def can_use_tool(request):
+        asked.set()
+        cut.append(request.wait_cancelled(DEADLINE))
+
+    _, session = live(began(), ask_permission("Bash", agent_id="a", answered=False), ended(), can_use_tool=can_use_tool)
+    assert session.ask("q").result == "done"
+    assert asked.wait(DEADLINE)
+    session.close()
+    until(lambda: cut == [True])
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel", "limit"])
+def test_what_a_cut_turn_left_behind_ends_with_the_session(live, clock, how):
+    """What its tools began may still run, out of the CLI's group: whatever cut the turn."""
+    fake, session = live(began(), start_child("detached"), ready("on"), interrupted(), turn())
+    run = session.run("q", timeout=100)
+    fake.wait("on")
+    if how == "limit":
+        clock.move(101, session)
+    else:
+        getattr(session if how == "interrupt" else run, how)()
+    with pytest.raises(TurnError):
+        run.result()
+    assert session.ask("q2").result == "done"
+    session.close()
+    until_gone(fake)
+
+
+def test_limits_end_with_their_turn(live, clock):
+    """Those of the turn before do not hold for one without."""
+    fake, session = live(turn(), began(), ready("two"), wait_for("on"), ended())
+    assert session.ask("q", timeout=100, idle_timeout=100).result == "done"
+    run = session.run("q2", timeout=None, idle_timeout=None)
+    fake.wait("two")
+    clock.move(500, session)
+    fake.release("on")
+    assert run.result().result == "done"
 
 
 def test_a_callback_may_ask(live):
