@@ -835,6 +835,26 @@ def test_a_cancellation_that_is_faster_than_its_call():
     assert (answer["mcp_response"]["result"].get("isError"), ran) == (None, [1])
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_call_that_was_cancelled_before_it_began(parallel):
+    """It does not run, whether it would have waited for others or not."""
+    from claude_cli_client._answers import Answers
+
+    ran, cancelled = [], threading.Event()
+
+    @tool(parallel=parallel)
+    def act() -> str:
+        """Acts."""
+        ran.append(1)
+        return "done"
+
+    handle = Answers(servers={"x": ToolServer([act])}).handlers["mcp_message"]
+    call = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "act", "arguments": {}}}
+    cancelled.set()
+    answer = handle({"server_name": "x", "message": call}, cancelled)
+    assert (answer["mcp_response"]["result"]["isError"], ran) == (True, [])
+
+
 def test_after_a_new_handshake_ids_begin_anew():
     """A cancellation that came too late says nothing of a later call with the same id."""
     from claude_cli_client._answers import Answers

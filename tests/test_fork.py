@@ -24,6 +24,7 @@ from claude_cli_client.testing import (
     repeat,
     result,
     text,
+    turn,
     wait_for,
 )
 
@@ -88,6 +89,27 @@ def forks(source: str, fake: FakeCLI, said: list[str], *, timeout: float = 20.0,
 
 
 # --- where the fork happens -----------------------------------------------------------------------
+
+
+def test_a_session_of_the_parent_is_closed_in_the_child() -> None:
+    """Nothing is written: its descriptors were closed at the fork, and their numbers may be a stranger's by now."""
+    with FakeCLI([*expect_initialize(), *turn(), *turn(), read_stdin()]) as fake:
+        forks(
+            """
+            import tempfile
+            session = client.session()
+            session.ask("x")
+            def job():
+                strangers = [tempfile.TemporaryFile() for _ in range(12)]
+                session.close()
+                assert not [file for file in strangers if os.fstat(file.fileno()).st_size]
+            reap(fork(job))
+            say(session.ask("x").result)
+            session.close()
+            """,
+            fake,
+            ["done"],
+        )
 
 
 def test_fork_with_an_idle_client() -> None:

@@ -988,6 +988,48 @@ def test_a_refused_entry_beside_an_outage(sole, way):
     assert (sorted(store.numbers()), known.lost) == ([1, 3, 4], 1)
 
 
+def test_the_only_copy_is_not_stored_twice_by_a_slow_failure(sole, monkeypatch):
+    """An append that raised too late may have stored all the same."""
+    monkeypatch.setattr(_mirror, "APPEND_LIMIT", -1)
+    store = Fickle()
+    known, put = sole(store)
+    put(0)
+    until(lambda: is_idle(known))
+    assert (store.calls, known.lost) == (1, 1)
+
+
+def test_a_second_batch_that_hangs_is_taken_away(sole, monkeypatch):
+    """It is tried beside a first one that is refused; the worker that comes back from it has nothing more to say."""
+    entered, gate, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Hanging(Recorder):
+        def append(self, key, entries):
+            number = entries[0]["n"]
+            if number == 0 and not entered.is_set():
+                raise OSError("no")
+            if number == 1:
+                entered.set()
+                gate.wait(DEADLINE)
+                ended.set()
+                raise OSError("too late")
+            super().append(key, entries)
+
+    store = Hanging()
+    known, put = sole(store)
+    for number in range(3):
+        put(number)
+    assert entered.wait(DEADLINE)
+    first = known._worker
+    monkeypatch.setattr(_mirror, "APPEND_LIMIT", -1)
+    known.go_on()
+    monkeypatch.setattr(_mirror, "APPEND_LIMIT", 60)
+    until(lambda: is_idle(known))
+    gate.set()
+    assert ended.wait(DEADLINE)
+    first.join(DEADLINE)
+    assert (store.numbers(), known.lost) == ([0, 2], 1)
+
+
 def test_a_store_that_is_down_is_not_asked_for_each_at_the_end(sole, monkeypatch):
     """After a while without a success the rest is lost untried, however much has gathered."""
     monkeypatch.setattr(_mirror, "DOWN_LIMIT", -1)

@@ -11,6 +11,7 @@ from captures import decoded, encoded, line
 
 from claude_cli_client._lines import Odd
 from claude_cli_client._parse import parse
+from claude_cli_client._recover import first_line
 from claude_cli_client._reduce import Reducer
 from claude_cli_client._verdict import Facts, verdict
 from claude_cli_client.events import Event
@@ -1146,3 +1147,30 @@ def test_an_answer_that_is_no_json_is_a_refusal():
     (frame,) = got
     assert frame["response"]["subtype"] == "error"
     assert frame["response"]["request_id"] == "r1"
+
+
+# --- the CLI's first line behind something else
+
+
+@pytest.mark.parametrize("front", [b"v20 ", b"\xff\x1b]0;t\x07", b"(not json) "])
+@pytest.mark.parametrize("line", [b'{"type":"system","subtype":"init"}', b'{"type":"control_response","response":{}}'])
+def test_first_line_behind_something(front, line):
+    """It is found, with nothing of what stands in front."""
+    assert first_line(front + line) == line
+    assert first_line(front + line + b" ") == line + b" "
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"system","subtype":"init"}',  # nothing in front
+        b'{"said":"x"} {"type":"system","subtype":"init"}',  # an object of somebody's, which may quote one
+        b'x {"type":"system","subtype":"init"} and more',
+        b'x {"type":"system","subtype":"init"',
+        b'x {"type":"user"}',
+        b"",
+    ],
+)
+def test_no_first_line_behind_something(line):
+    """What is whole, quoted, cut or something else is left as it is."""
+    assert first_line(line) == b""

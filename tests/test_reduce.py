@@ -302,6 +302,16 @@ def test_a_turn_behind_that_of_a_cut_task():
     assert turn([*cut, init(), *said("part")]).end.result == "part"
 
 
+def test_what_the_turn_of_a_cut_task_said_is_not_ours():
+    """Neither its words nor its error, nor that a hook ended it."""
+    failed = [*said("API Error", id="m0", error="server_error"), result(origin=ORIGIN, num_turns=0, result="")]
+    got = turn([INIT, *failed, init(), result(result="", num_turns=1, is_error=True, api_error="x")])
+    assert (got.end.error, got.end.result, got.reducer.messages) == ("x", "", 0)
+    blocked = notice(prompt_submit_outcome={"kind": "blocked_by_hook"})
+    got = turn([INIT, blocked, result(origin=ORIGIN, num_turns=0, result=""), init(), *said("a"), result(result="a")])
+    assert (got.error, got.end.result) == (None, "a")
+
+
 def test_no_text_in_the_place_of_an_empty_answer_without_a_turn():
     """`/compact` repeats what the CLI said before, and answers nothing."""
     assert turn([INIT, *said("old"), result(result="", num_turns=0)]).end.result == ""
