@@ -11,6 +11,7 @@ import pickle
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hosts import Host
@@ -1010,9 +1011,9 @@ def test_a_second_batch_that_hangs_is_taken_away(sole, monkeypatch):
             if number == 1:
                 entered.set()
                 gate.wait(DEADLINE)
-                ended.set()
-                raise OSError("too late")
             super().append(key, entries)
+            if number == 1:
+                ended.set()
 
     store = Hanging()
     known, put = sole(store)
@@ -1027,7 +1028,120 @@ def test_a_second_batch_that_hangs_is_taken_away(sole, monkeypatch):
     gate.set()
     assert ended.wait(DEADLINE)
     first.join(DEADLINE)
-    assert (store.numbers(), known.lost) == ([0, 2], 1)
+    assert (store.numbers(), known.lost) == ([0, 2, 1], 1)
+
+
+def test_nothing_overtakes_a_slow_failure(sole, monkeypatch):
+    """That is no refusal: what comes behind it waits."""
+    monkeypatch.setattr(_mirror, "QUICK", -1)
+    store = Fickle(0)
+    store.up = True
+    _, put = sole(store)
+    put(0)
+    put(1)
+    until(lambda: store.calls > 8)
+    assert store.numbers() == []
+
+
+def test_a_store_that_comes_back_just_between_two(sole):
+    """The first is not lost then, since the second was stored: it has another round."""
+
+    class Back(Recorder):
+        def append(self, key, entries):
+            if entries[0]["n"] == 0 and not self.batches:
+                raise OSError("no")
+            super().append(key, entries)
+
+    store = Back()
+    known, put = sole(store)
+    put(0)
+    put(1)
+    until(lambda: is_idle(known))
+    assert (store.numbers(), known.lost) == ([1, 0], 0)
+
+
+def test_who_looks_hands_over_no_more_than_may_wait(sole):
+    """What comes behind a slow store is collected, however often the reader is woken."""
+    gate = threading.Event()
+
+    class Slow(Recorder):
+        def append(self, key, entries):
+            gate.wait(DEADLINE)
+            super().append(key, entries)
+
+    known, put = sole(Slow())
+    for number in range(20):
+        put(number)
+        known.go_on()
+    assert len(known._open) == _mirror.AHEAD
+    gate.set()
+
+
+def test_what_is_collected_counts_as_waiting(sole, monkeypatch):
+    """What has not been handed over takes memory, too."""
+    monkeypatch.setattr(_mirror, "MAX_BACKLOG", 550)
+    gate = threading.Event()
+
+    class Slow(Recorder):
+        def append(self, key, entries):
+            gate.wait(DEADLINE)
+
+    known, put = sole(Slow())
+    for number in range(10):
+        put(number)
+    assert known.lost == 4
+    gate.set()
+
+
+def test_how_long_a_store_is_down_counts_from_its_first_failure(sole, monkeypatch):
+    """Each later one would give it as much time again, and the end would take as long as there are batches."""
+    now = [0.0]
+
+    class Down(Fickle):
+        def append(self, key, entries):
+            now[0] += 1
+            super().append(key, entries)
+
+    monkeypatch.setattr(_mirror, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_mirror, "PERSISTENCE", DEADLINE)
+    store = Down()
+    known, put = sole(store)
+    for number in range(10):
+        put(number)
+    until(lambda: store.calls == 3)
+    known.finish(DEADLINE, lambda: None)
+    assert (store.calls, known.lost) == (7, 10)  # its round, its last round, one of the second; then 3 s are over
+
+
+def test_a_store_that_was_down_is_tried_anew(sole, monkeypatch):
+    """What comes when nothing waits any more has its three tries."""
+    store = Fickle()
+    known, put = sole(store)
+    put(0)
+    known.flush()
+    until(lambda: is_idle(known))
+    monkeypatch.setattr(_mirror, "PERSISTENCE", DEADLINE)
+    before = store.calls
+    put(1)
+    until(lambda: store.calls == before + 3)
+    store.up = True
+    known.finish(DEADLINE, lambda: None)
+    assert store.numbers() == [1]
+
+
+def test_a_store_is_not_called_when_it_was_given_up(sole, monkeypatch):
+    """Between two tries: it may be closed by then."""
+    store = Fickle()
+    known, put = sole(store)
+
+    def given_up(seconds):
+        known._open[0].settle(_mirror.Fault("TimeoutError", "the run was ended"))
+
+    monkeypatch.setattr(_mirror, "time", SimpleNamespace(sleep=given_up))
+    put(0)
+    until(lambda: is_idle(known))
+    known._worker.join(DEADLINE)
+    assert (store.calls, known.lost) == (1, 1)
 
 
 def test_a_store_that_is_down_is_not_asked_for_each_at_the_end(sole, monkeypatch):
@@ -1186,6 +1300,19 @@ def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
     blocked.released.set()
     assert errors(session.run("2")) == []
     assert store.numbers() == [1, 2]
+
+
+def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blocked, clock):
+    """Its time runs from its end, however often the reader looks."""
+    graces(store=40)
+    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
+    run = session.run("1", timeout=None, idle_timeout=None)
+    assert blocked.entered.wait(DEADLINE)
+    until(lambda: run._channel.reducer.answer)
+    clock.move(25, session)
+    clock.move(25, session)
+    (event,) = errors(run)
+    assert event.data["waiting"] is True
 
 
 def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
