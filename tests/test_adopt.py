@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mirror_stores import Broken, Greedy, Recorder, fail
+from waiting import DEADLINE, until
 
-from claude_cli_client import Client, SessionKey, StoreError, _adopt, get_messages, get_session
+from claude_cli_client import Client, SessionKey, StoreError, _adopt, _restore, get_messages, get_session
 from claude_cli_client._adopt import completed, has_gap
 from claude_cli_client._project_key import project_key
 from claude_cli_client.testing import SESSION_ID, expect_initialize, init, read_stdin, ready, result, turn, wait_for
@@ -462,6 +464,38 @@ def test_an_unreadable_subagent_is_left_out(resume, local, key, monkeypatch):
     store = Recorder()
     resume(store)
     assert [key for key, _ in store.batches] == [key]
+
+
+def test_a_store_that_nobody_waits_for_gets_nothing(key):
+    """It may be closed: who asked has given up, before the first try or between two."""
+    store = Recorder()
+    _adopt.adopt(store, [(key, [said(1)])], lambda: True)
+    assert store.batches == []
+    over = []
+    failing = Broken(lambda number: (over.append(1), fail(OSError("no"))(number)))
+    _adopt.adopt(failing, [(key, [said(1)])], lambda: bool(over))
+    assert failing.calls == 1
+
+
+def test_who_waited_for_a_store_no_more_gives_it_nothing(local, work, config, monkeypatch):
+    """The store comes back when the call has raised: what this disk has stays here."""
+    monkeypatch.setattr(_restore, "LOAD_LIMIT", 0.05)
+    local(said(1))
+    gate = threading.Event()
+
+    class Slow(Recorder):
+        def load(self, key):
+            gate.wait(DEADLINE)
+            self.threads.add(threading.current_thread())
+
+    store = Slow()
+    restore = _restore.Restore(store, SESSION_ID, str(work), str(config))
+    with pytest.raises(StoreError, match="within"):
+        restore.load(lambda: False)
+    gate.set()
+    until(lambda: store.threads)
+    store.join()
+    assert store.batches == []
 
 
 def test_an_empty_subagent_is_left_out(resume, local, key):

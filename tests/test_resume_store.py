@@ -31,6 +31,7 @@ from claude_cli_client import (
     _mirror,
     _restore,
     _settings_file,
+    get_messages,
 )
 from claude_cli_client._config_copy import copy_config
 from claude_cli_client._project_key import project_key
@@ -764,6 +765,21 @@ def test_a_store_that_hangs(play, store, work, tmp, monkeypatch, slots_free, met
         client.run("p", cwd=work, **(LATEST if method == "list_sessions" else {"resume": SESSION_ID}))
     assert (fake.calls, slots_free(client), list(tmp.iterdir())) == ([], 4, [])
     block.released.set()
+
+
+def test_what_a_store_has_in_another_order(store, work, home, play):
+    """Its beginning came behind its end, as where that was stored later: each message is laid out behind its parent."""
+    links = [{"type": "user", "uuid": uuid, "parentUuid": parent, "message": {"role": "user", "content": "x"}}
+             for uuid, parent in (("b", "a"), ("c", "b"), ("a", None))]  # fmt: skip
+    shuffled = Recorder()
+    shuffled.put(key_in(work), *links)
+    restore = Restore(shuffled, SESSION_ID, str(work), None)
+    restore.load(lambda: False)
+    restore.write(str(home / "there"), {}, str(work), isolated=True)
+    (path,) = (home / "there").rglob("*.jsonl")
+    assert [json.loads(line)["uuid"] for line in path.read_text().splitlines()] == ["a", "b", "c"]
+    found = get_messages(SESSION_ID, store=shuffled)
+    assert [message.uuid for message in found] == ["a", "b", "c"]
 
 
 def test_the_limit():

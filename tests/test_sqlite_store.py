@@ -942,3 +942,12 @@ def test_the_text_of_an_entry_is_json_as_utf_8(path, store):
         ((text,),) = connection.execute("SELECT entry FROM entries").fetchall()
     assert "日本" in text
     assert json.loads(text) == entry
+
+
+def test_ids_that_differ_in_what_is_no_character(store):
+    """Two entries, though UTF-8 has no bytes for either of their ids."""
+    key = SessionKey("p", "s")
+    entries = [{"uuid": "\ud800"}, {"uuid": "\ud801"}]
+    store.append(key, entries)
+    store.append(key, entries)
+    assert store.load(key) == entries
