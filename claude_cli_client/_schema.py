@@ -281,19 +281,24 @@ class _Open:
 
 
 def _first_of(members: list[Shape], expected: str, value: Any, place: str, tried: Tried) -> Any:
-    """What the first member that takes the value makes of it. Raises a Mismatch by those that come nearest."""
+    """What the first member that takes the value makes of it.
+
+    Raises a Mismatch by all that come near, or of many words by the nearest.
+    """
     inner: list[Mismatch] = []  # of members of the right kind, with a fault inside
     for member in members:
         try:
             return member.convert(value, place, tried)
         except Mismatch as error:
             inner += [error] if error.is_inner or error.where != place else []
-    fewest = min((error.count for error in inner), default=0)
-    nearest = [error for error in inner if error.count == fewest]
-    if len(nearest) == 1:
-        raise nearest[0]
-    why = f" ({cut('; or '.join(map(str, nearest)))})" if nearest else ""
-    raise Mismatch(place, f"must be {expected}, not {shown(value)}{why}")
+    why = "; or ".join(map(str, inner))
+    if cut(why) != why:
+        fewest = min(error.count for error in inner)
+        inner = [error for error in inner if error.count == fewest]
+        why = cut("; or ".join(map(str, inner)))
+    if len(inner) == 1:
+        raise inner[0]
+    raise Mismatch(place, f"must be {expected}, not {shown(value)}" + (f" ({why})" if why else ""))
 
 
 def _qualifiers(hint: Any) -> set[str]:

@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from ._shapes import cut, inside, shown
 
-_MAX_DEPTH: Final = 64  # a schema may refer to itself for ever; no value is that deep
-
 _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: _is_number(value),
@@ -36,9 +34,12 @@ _WORDS: Final = {
 }  # fmt: skip
 
 
+_Problems = list[tuple[str, str]]  # where, and a sentence
+
+
 def problems(schema: Any, value: Any) -> list[str]:
     """What is wrong with the value, a sentence each; none if it is right."""
-    return _problems(schema, value, "", _Check(schema))
+    return [_words(problem) for problem in _problems(schema, value, "", _Check(schema))]
 
 
 class _Check:
@@ -50,28 +51,19 @@ class _Check:
 
     def __init__(self, root: Any) -> None:
         self.root = root
-        self.depth = 0
-        self.known: dict[tuple[int, int, str], list[str]] = {}  # the ids are of what the caller holds
+        self.known: dict[tuple[int, int, str], _Problems] = {}  # the ids are of what the caller holds
 
 
-def _problems(schema: Any, value: Any, where: str, check: _Check) -> list[str]:
+def _problems(schema: Any, value: Any, where: str, check: _Check) -> _Problems:
     if schema is False:
-        return [_at(where, "must not be given")]
-    if not isinstance(schema, dict) or check.depth > _MAX_DEPTH:
+        return [(where, "must not be given")]
+    if not isinstance(schema, dict):
         return []
     key = id(schema), id(value), where
-    if key not in check.known:
-        check.known[key] = []  # a schema that refers to itself says nothing more
-        check.depth += 1
-        try:
-            check.known[key] = _found(schema, value, where, check)
-        finally:
-            check.depth -= 1
-    return check.known[key]
-
-
-def _found(schema: dict[str, Any], value: Any, where: str, check: _Check) -> list[str]:
-    found: list[str] = []
+    if key in check.known:
+        return check.known[key]
+    check.known[key] = []  # a schema that refers to itself says nothing more
+    found: _Problems = []
     for keyword, rule in _KEYWORDS.items():
         if keyword in schema:
             try:
@@ -80,6 +72,8 @@ def _found(schema: dict[str, Any], value: Any, where: str, check: _Check) -> lis
                 continue  # a keyword of a form that we do not know: not for us to judge
             if found and keyword == "type":
                 break  # of the wrong type, it is wrong in all else too
+    if found:  # each once: what several parts say of the same would double from level to level
+        check.known[key] = found = list(dict.fromkeys(found))
     return found
 
 
@@ -89,14 +83,15 @@ class _Place:
     def __init__(self, schema: dict[str, Any], argument: Any, where: str, check: _Check) -> None:
         self.schema, self.argument, self.where, self.check = schema, argument, where, check
 
-    def sub(self, schema: Any, value: Any, where: str | None = None) -> list[str]:
+    def sub(self, schema: Any, value: Any, where: str | None = None) -> _Problems:
         return _problems(schema, value, self.where if where is None else where, self.check)
 
-    def says(self, wrong: bool, sentence: str) -> list[str]:
-        return [_at(self.where, sentence)] if wrong else []
+    def says(self, wrong: bool, sentence: str) -> _Problems:
+        return [(self.where, sentence)] if wrong else []
 
 
-def _at(where: str, sentence: str) -> str:
+def _words(problem: tuple[str, str]) -> str:
+    where, sentence = problem
     return f"{where}: {sentence}" if where else sentence
 
 
@@ -118,7 +113,7 @@ def _same(one: Any, other: Any) -> bool:
 # --- keywords: each gets its place and the value
 
 
-def _ref(place: _Place, value: Any) -> list[str]:
+def _ref(place: _Place, value: Any) -> _Problems:
     target = place.check.root
     if not place.argument.startswith("#"):
         return []
@@ -129,57 +124,72 @@ def _ref(place: _Place, value: Any) -> list[str]:
     return place.sub(target, value)
 
 
-def _type(place: _Place, value: Any) -> list[str]:
+def _type(place: _Place, value: Any) -> _Problems:
     names = [place.argument] if isinstance(place.argument, str) else place.argument
-    right = any(_TYPES[name](value) if name in _TYPES else True for name in names)
+    if any(_TYPES[name](value) if name in _TYPES else True for name in names):
+        return []  # before `shown`, which is long for what is long
     words = " or ".join(_WORDS.get(name, name) for name in names)
-    return place.says(not right, f"must be {words}, not {shown(value)}")
+    return place.says(True, f"must be {words}, not {shown(value)}")
 
 
-def _enum(place: _Place, value: Any) -> list[str]:
+def _enum(place: _Place, value: Any) -> _Problems:
     wrong = not any(_same(value, one) for one in place.argument)
     return place.says(wrong, f"must be one of {', '.join(map(shown, place.argument))}, not {shown(value)}")
 
 
-def _const(place: _Place, value: Any) -> list[str]:
+def _const(place: _Place, value: Any) -> _Problems:
     return place.says(not _same(value, place.argument), f"must be {shown(place.argument)}, not {shown(value)}")
 
 
-def _all_of(place: _Place, value: Any) -> list[str]:
+def _all_of(place: _Place, value: Any) -> _Problems:
     return [problem for part in place.argument for problem in place.sub(part, value)]
 
 
-def _any_of(place: _Place, value: Any) -> list[str]:
+def _any_of(place: _Place, value: Any) -> _Problems:
     each = [place.sub(part, value) for part in place.argument]
-    return place.says(all(each) and bool(each), _no_form(each))
+    return _no_form(place, each) if all(each) else []
 
 
-def _one_of(place: _Place, value: Any) -> list[str]:
+def _one_of(place: _Place, value: Any) -> _Problems:
     each = [place.sub(part, value) for part in place.argument]
     fitting = each.count([])
     if fitting > 1:
         return place.says(True, f"must fit exactly one of {len(each)} forms, and fits {fitting}")
-    return place.says(not fitting and bool(each), _no_form(each))
+    return [] if fitting else _no_form(place, each)
 
 
-def _no_form(each: list[list[str]]) -> str:
-    """What is wrong with the nearest ones."""
-    fewest = min(map(len, each), default=0)
-    return f"must fit one of {len(each)} forms: {cut(' / '.join('; '.join(one) for one in each if len(one) == fewest))}"
+def _no_form(place: _Place, each: list[_Problems]) -> _Problems:
+    """What is wrong with all forms, or of many words with the nearest: those of the right kind, with the fewest faults.
+
+    A union around this one quotes it for each of its own forms, and so on.
+    """
+    nearest, words = each, _words_of(each)
+    if cut(words) != words:
+        inner = [one for one in each if any(where != place.where for where, _ in one)] or each
+        fewest = min(map(len, inner))
+        nearest = [one for one in inner if len(one) == fewest]
+        words = _words_of(nearest)
+    if len(nearest) == 1 < len(each):
+        return nearest[0]
+    return place.says(bool(each), f"must fit one of {len(each)} forms: {cut(words)}")
 
 
-def _not(place: _Place, value: Any) -> list[str]:
+def _words_of(each: list[_Problems]) -> str:
+    return " / ".join("; ".join(map(_words, one)) for one in each)
+
+
+def _not(place: _Place, value: Any) -> _Problems:
     return place.says(not place.sub(place.argument, value), f"must not be {shown(value)}")
 
 
-def _required(place: _Place, value: Any) -> list[str]:
+def _required(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, dict):
         return []
     missing = [name for name in place.argument if name not in value]
-    return [_at(inside(place.where, name), "is missing") for name in missing]
+    return [(inside(place.where, name), "is missing") for name in missing]
 
 
-def _properties(place: _Place, value: Any) -> list[str]:
+def _properties(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, dict):
         return []
     return [
@@ -190,23 +200,23 @@ def _properties(place: _Place, value: Any) -> list[str]:
     ]
 
 
-def _additional(place: _Place, value: Any) -> list[str]:
+def _additional(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, dict):
         return []
     known, patterns = place.schema.get("properties", {}), place.schema.get("patternProperties", {})
-    found: list[str] = []
+    found: _Problems = []
     for name, part in value.items():
         if name in known or any(re.search(pattern, name) for pattern in patterns):
             continue
         where = inside(place.where, name)
         if place.argument is False:
-            found.append(_at(where, f"there is no such name; there are: {', '.join(known) or 'none'}"))
+            found.append((where, f"there is no such name; there are: {', '.join(known) or 'none'}"))
         else:
             found += place.sub(place.argument, part, where)
     return found
 
 
-def _patterns(place: _Place, value: Any) -> list[str]:
+def _patterns(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, dict):
         return []
     return [
@@ -218,7 +228,7 @@ def _patterns(place: _Place, value: Any) -> list[str]:
     ]
 
 
-def _items(place: _Place, value: Any) -> list[str]:
+def _items(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, list):
         return []
     if isinstance(place.argument, list):  # how prefixItems was written before 2020
@@ -232,7 +242,7 @@ def _items(place: _Place, value: Any) -> list[str]:
     ]
 
 
-def _prefix(place: _Place, value: Any) -> list[str]:
+def _prefix(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, list):
         return []
     return [
@@ -242,35 +252,35 @@ def _prefix(place: _Place, value: Any) -> list[str]:
     ]
 
 
-def _unique(place: _Place, value: Any) -> list[str]:
+def _unique(place: _Place, value: Any) -> _Problems:
     if not isinstance(value, list) or place.argument is not True:
         return []
     twice = any(_same(one, other) for at, one in enumerate(value) for other in value[:at])
     return place.says(twice, "must not hold the same item twice")
 
 
-def _pattern(place: _Place, value: Any) -> list[str]:
+def _pattern(place: _Place, value: Any) -> _Problems:
     wrong = isinstance(value, str) and not re.search(place.argument, value)
     return place.says(wrong, f"must match {place.argument}, as {shown(value)} does not")
 
 
-def _multiple(place: _Place, value: Any) -> list[str]:
+def _multiple(place: _Place, value: Any) -> _Problems:
     if not _is_number(value):
         return []
     parts = value / place.argument
     return place.says(abs(parts - round(parts)) > 1e-9, f"must be a multiple of {place.argument}, not {shown(value)}")
 
 
-def _bound(holds: Callable[[Any, Any], bool], words: str) -> Callable[[_Place, Any], list[str]]:
-    def check(place: _Place, value: Any) -> list[str]:
+def _bound(holds: Callable[[Any, Any], bool], words: str) -> Callable[[_Place, Any], _Problems]:
+    def check(place: _Place, value: Any) -> _Problems:
         wrong = _is_number(value) and not holds(value, place.argument)
         return place.says(wrong, f"must be {words} {place.argument}, not {shown(value)}")
 
     return check
 
 
-def _size(kind: type, least: bool, what: str) -> Callable[[_Place, Any], list[str]]:
-    def check(place: _Place, value: Any) -> list[str]:
+def _size(kind: type, least: bool, what: str) -> Callable[[_Place, Any], _Problems]:
+    def check(place: _Place, value: Any) -> _Problems:
         if not isinstance(value, kind):
             return []
         size = len(value)  # type: ignore[arg-type]  # a str, list or dict
@@ -280,7 +290,7 @@ def _size(kind: type, least: bool, what: str) -> Callable[[_Place, Any], list[st
     return check
 
 
-_KEYWORDS: Final[dict[str, Callable[[_Place, Any], list[str]]]] = {
+_KEYWORDS: Final[dict[str, Callable[[_Place, Any], _Problems]]] = {
     "$ref": _ref,
     "type": _type,
     "enum": _enum,
