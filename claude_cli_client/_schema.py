@@ -67,7 +67,7 @@ class Deriver:
 
     def __init__(self) -> None:
         self.defs: dict[str, Schema] = {}
-        self._open: dict[Any, _Open] = {}  # what is being walked just now
+        self._open: dict[Any, _Open] = {}  # what is being walked just now, and what was found to hold itself
         self._names: dict[Any, str] = {}
 
     def shape(self, annotation: Any, where: str) -> Shape:
@@ -139,17 +139,20 @@ class Deriver:
         return Shape(object_schema(fields), f"an object ({kind.__name__})", object_reader(fields))
 
     def _named(self, key: Any, name: str, build: Callable[[], Shape]) -> Shape:
-        """A class or alias that may hold itself: met again on the way down, it is a reference."""
+        """A class or alias that may hold itself: met again on the way down, it is a reference.
+
+        It stays one ever after. Of classes that hold each other, each would be walked on every way to it, and there
+        are millions to the ten operators of a calculator.
+        """
         outer = self._open.get(key)
         if outer is not None:
             outer.used = True
-            return Shape({"$ref": f"#/$defs/{outer.name}"}, f"a {name}", outer.convert)
+            known = outer.shape or Shape({}, f"a {name}", outer.convert)
+            return known._replace(schema={"$ref": f"#/$defs/{outer.name}"})
         self._open[key] = this = _Open(self._free_name(key, name))
-        try:
-            this.shape = shape = build()
-        finally:
-            del self._open[key]
+        this.shape = shape = build()
         if not this.used:
+            del self._open[key]
             return shape
         self.defs[this.name] = shape.schema
         return shape._replace(schema={"$ref": f"#/$defs/{this.name}"})

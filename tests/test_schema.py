@@ -870,3 +870,48 @@ def test_what_two_parts_say_of_the_same_is_said_once():
     assert problems({**node, "$defs": {"node": {"allOf": parts}}}, value) == [
         f'{"next." * 20}value: must be an integer, not "x"'
     ]
+
+
+OPERATORS = {
+    name: dataclasses.make_dataclass(name, [("op", Literal[name]), ("left", "Formula"), ("right", "Formula")])
+    for name in (f"Operator{number}" for number in range(12))
+}
+for operator in OPERATORS.values():
+    operator.__module__ = __name__  # where its "Formula" is looked up
+Formula = Union[(Num, *OPERATORS.values())]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["Operator0", "Operator11"])
+def test_many_classes_that_hold_each_other(name):
+    """Each is in the schema once, and read once where it stands: not for each way on which one comes to it."""
+
+    @tool
+    def f(formula: Formula):
+        return formula
+
+    def made(leaf):
+        formula = {"op": "num", "value": leaf}
+        for _ in range(30):
+            formula = {"op": name, "left": formula, "right": {"op": "num", "value": 2}}
+        return {"formula": formula}
+
+    assert set(f.schema["$defs"]) == set(OPERATORS)
+    assert isinstance(f.arguments(made(1))["formula"], OPERATORS[name])
+    with pytest.raises(Mismatch, match=r"value: must be an integer, not \"x\""):
+        f.arguments(made("x"))
+
+
+def test_class_that_holds_itself_is_named_alike_everywhere():
+    """It is walked once, and wherever it stands again the complaint is the same."""
+
+    @tool
+    def f(a: Node, b: Node):
+        return a
+
+    with pytest.raises(Mismatch) as caught:
+        f.arguments({"a": 1, "b": 1})
+    assert str(caught.value).splitlines() == [f"{name}: must be an object, not 1" for name in "ab"]
+    with pytest.raises(Mismatch) as caught:
+        f.arguments({})
+    assert str(caught.value).splitlines() == [f"{name}: is missing, it must be an object (Node)" for name in "ab"]
