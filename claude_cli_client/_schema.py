@@ -207,6 +207,8 @@ class Deriver:
         expected = " or ".join(dict.fromkeys(member.expected for member in members))
 
         def convert(value: Any, place: str, known: Tried) -> Any:
+            if not isinstance(value, (dict, list)):  # nothing inside of it: looking is as cheap as remembering
+                return _first_of(tried, expected, value, place, known)
             key = id(tried), id(value), place
             if key not in known:
                 try:
