@@ -30,6 +30,7 @@ from claude_cli_client import (
     TurnCancelled,
     TurnTimeout,
     _mirror,
+    _session_reader,
     parse_line,
 )
 from claude_cli_client._sync import WakeUp
@@ -1302,13 +1303,21 @@ def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
     assert store.numbers() == [1, 2]
 
 
-def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blocked, clock):
+def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blocked, clock, monkeypatch):
     """Its time runs from its end, however often the reader looks."""
     graces(store=40)
+    held, is_held = threading.Event(), _session_reader.SessionReader._is_held
+
+    def look(reader):
+        if found := is_held(reader):
+            held.set()
+        return found
+
+    monkeypatch.setattr(_session_reader.SessionReader, "_is_held", look)
     _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
     run = session.run("1", timeout=None, idle_timeout=None)
     assert blocked.entered.wait(DEADLINE)
-    until(lambda: run._channel.reducer.answer)
+    assert held.wait(DEADLINE)
     clock.move(25, session)
     clock.move(25, session)
     (event,) = errors(run)
