@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # A script that waits does not wait for a test that died: it must end without anybody's help.
 LONGEST_WAIT = 600.0
 _POLL = 0.002
+_SLICE = 0.05
 
 
 def option(argv: Sequence[str], name: str) -> str | None:
@@ -67,6 +68,13 @@ class Exit(BaseException):
 
     def __init__(self, code: int) -> None:
         self.code = code
+
+
+def sleep(seconds: float) -> None:
+    """In slices: a signal that comes just before a sleep has its handler called behind it."""
+    limit = time.monotonic() + seconds
+    while (left := limit - time.monotonic()) > 0:
+        time.sleep(min(left, _SLICE))
 
 
 class Player:
@@ -281,10 +289,10 @@ class Player:
             self.run(ops)
 
     def op_pause(self, seconds: float) -> None:
-        time.sleep(seconds)
+        sleep(seconds)
 
     def op_hang(self) -> None:
-        time.sleep(LONGEST_WAIT)
+        sleep(LONGEST_WAIT)
         raise Exit(1)
 
     def op_ready(self, name: str) -> None:

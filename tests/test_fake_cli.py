@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from claude_cli_client import (
     PermissionRequest,
     ToolServer,
     UnfinishedTurnError,
+    _fake_cli,
     _fake_simulation,
     testing,
 )
@@ -498,6 +500,20 @@ def test_last_words_after_a_signal(signum: int, code: int) -> None:
         fake.release("end")
         assert process.communicate(timeout=LIMIT) == (b"bye\nend\n", b"")
         assert process.returncode == code
+
+
+def test_a_signal_just_before_a_long_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handler runs when the sleep is over: so none is long."""
+    now, slept = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(_fake_cli, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+    _fake_cli.sleep(1.02)
+    assert sum(slept) == pytest.approx(1.02)
+    assert max(slept) <= 0.05
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
