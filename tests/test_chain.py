@@ -236,6 +236,14 @@ def test_ids_of_calls_that_come_again():
     assert "r" not in shown(user("u"), call("a", "u", "t", "m"), aside)
 
 
+def test_what_another_agent_answered():
+    """It places nothing, though its call has the same id."""
+    mine, other_one = {"isSidechain": True, "agentId": "g"}, {"isSidechain": True, "agentId": "h"}
+    calls = [user("u", **mine), call("a", "u", "t", "m", **mine)]
+    entries = [*calls, result("r", "x", "t", **other_one), assistant("d", "a", **mine)]
+    assert [link.uuid for link in agent_conversation(links(entries))] == ["u", "a", "d"]
+
+
 # --- subagents
 
 
@@ -459,6 +467,14 @@ def test_a_branch_that_comes_after_what_came_late():
     old, new = user("a", timestamp="1"), user("z", "a", timestamp="9")
     came = [assistant("c", "b", timestamp="3"), old, user("b", "a", timestamp="2"), new]
     assert [entry["uuid"] for entry in in_order(came)] == ["a", "b", "c", "z"]
+
+
+def test_a_branch_that_was_begun_while_others_waited():
+    """It comes last, too: what came late is as old as the first that waited, not as the last."""
+    waited = [user("c", "b", timestamp="3"), assistant("d", "c", timestamp="9")]
+    late = [user("a", timestamp="1"), assistant("b", "a", timestamp="2")]
+    came = [*waited, *late, user("z", "a", timestamp="5")]
+    assert [entry["uuid"] for entry in in_order(came)] == ["a", "b", "c", "d", "z"]
 
 
 def test_a_compaction_stands_behind_what_was_before_it():
