@@ -325,6 +325,14 @@ def test_a_decomposed_configuration_folder(disk):
         disk.config = folder
 
 
+def test_a_decomposed_configuration_folder_beside_a_composed_one(disk):
+    """The CLI writes into the composed one."""
+    decomposed, composed = disk.config.with_name("e\u0301"), disk.config.with_name("\u00e9")
+    (decomposed / "projects").mkdir(parents=True)
+    composed.mkdir(exist_ok=True)  # on some disks both are one
+    assert _project_folders.config_folder(str(decomposed)) == str(composed)
+
+
 def test_a_cut_name_with_another_hash(disk, tmp_path):
     """Other builds of the CLI hash otherwise. Found by its beginning, such a folder is looked at closely."""
     long = tmp_path / ("x" * 200)
@@ -1252,6 +1260,30 @@ def test_a_copy_that_fails_half_way(stored, caplog, delete):
         client.fork_session(session_id, stored.directory, **stored.where)
     assert len(ids(stored)) == (1 if delete == "works" else 2)
     assert ("stays in the store" in caplog.text) == (delete == "fails")
+
+
+def test_ctrl_c_in_the_middle_of_a_copy(stored):
+    """What was stored of it is taken away, too."""
+    session_id = stored.put(*[said(f"p{n}") for n in range(1200)])
+    append = stored.store.append
+
+    def interrupted(key, entries):
+        if key in stored.store.rows:
+            raise KeyboardInterrupt
+        append(key, entries)
+
+    stored.store.append = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        client.fork_session(session_id, stored.directory, **stored.where)
+    assert ids(stored) == [session_id]
+
+
+def test_what_a_store_got_in_another_order(stored):
+    """The beginning came behind what follows it, with a branch that was left: the end stays the end."""
+    kept, left = said("kept", "assistant", "a"), said("left", "assistant", "a")
+    session_id = stored.put(kept, said("p", uuid="a"), left)
+    found = client.get_messages(session_id, stored.directory, **stored.where)
+    assert [message.text for message in found] == ["p", "kept"]
 
 
 def test_composed_names_of_a_store(stored, tmp_path):
