@@ -288,6 +288,17 @@ def test_a_link_to_an_empty_file(path):
         assert store.load(KEY) == entries(1)
 
 
+def test_somebody_else_was_faster_to_make_the_tables(path, monkeypatch):
+    """Between the look at an empty file and the lock on it: his are used."""
+    with SQLiteStore(path) as other:
+        other.append(KEY, entries(1))
+    real, looks = _sqlite_store._is_new, iter([True])  # as it was found before he came
+    monkeypatch.setattr(_sqlite_store, "_is_new", lambda *file: next(looks, False) or real(*file))
+    with SQLiteStore(path) as store:
+        assert store.load(KEY) == entries(1)
+    assert next(looks, None) is None
+
+
 # --- what is open, and for how long
 
 
@@ -575,6 +586,49 @@ def test_a_signal_handler_in_the_middle_of_a_transaction(store, monkeypatch):
     store.append(KEY, [{"type": "without a uuid"}, *entries(1, 2)])
     assert len(refused) == 1
     assert store.load(KEY) == [{"type": "without a uuid"}, *entries(1, 2)]
+
+
+def test_a_signal_handler_that_forks_and_uses_the_store(store, monkeypatch):
+    """The fork closed the transaction's connection; the one that the handler opened stays, and serves the next try."""
+    real, opened = _sqlite_store.later, []
+
+    def later(last):
+        if not opened:
+            store._database.disconnect()  # as a fork does
+            store.load(KEY)
+            opened.append(store._database._connection)
+        return real(last)
+
+    monkeypatch.setattr(_sqlite_store, "later", later)
+    store.append(KEY, entries(1))
+    assert store._database._connection is opened[0]
+    assert store.load(KEY) == entries(1)
+
+
+class Stuck(sqlite3.Connection):
+    """It cannot undo a transaction."""
+
+    def execute(self, sql, *values):
+        if sql == "ROLLBACK":
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *values)
+
+
+def test_a_transaction_that_cannot_be_undone(store, monkeypatch):
+    """It ends with its connection, so that nobody is locked out; what rises is why it was to be undone."""
+    connect = sqlite3.connect
+
+    def fail(*_):
+        raise RecursionError("too deep")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", lambda *args, **named: connect(*args, factory=Stuck, **named))
+        patched.setattr(_sqlite_store, "summarize", fail)
+        with pytest.raises(RecursionError):
+            store.append(KEY, entries(1))
+    with SQLiteStore(store.path, timeout=0.2) as other:
+        other.append(KEY, entries(2))
+    assert store.load(KEY) == entries(2)
 
 
 def test_ctrl_c_while_the_file_is_opened(path, store, monkeypatch):
@@ -907,6 +961,19 @@ def test_a_full_disk_is_named(store):
     with pytest.raises(StoreError, match="disk is full; nothing of this batch was stored"):
         store.append(KEY, [{"text": "x" * 100_000}])
     assert store.load(KEY) == entries(1)
+
+
+def test_a_connection_that_met_an_error(store):
+    """It is not used again: what was wrong with it may be right with another one."""
+    store.append(KEY, entries(1))
+    connection = store._database._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")  # of this connection alone
+    long = [{"text": "x" * 100_000}]
+    with pytest.raises(StoreError, match="disk is full"):
+        store.append(KEY, long)
+    store.append(KEY, long)
+    assert store.load(KEY) == [*entries(1), *long]
 
 
 def test_threads_that_append_list_and_close(path):
