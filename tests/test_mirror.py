@@ -30,6 +30,7 @@ from claude_cli_client import (
     TurnCancelled,
     TurnTimeout,
     _mirror,
+    _project_folders,
     _session_reader,
     parse_line,
 )
@@ -435,6 +436,12 @@ def test_a_configuration_folder_that_cannot_be_written(play, tmp_path, request, 
         client.run("p", **options)
     assert fake.calls == []
     assert client.ask("p", isolated=True).result == "x"
+
+
+def test_a_folder_that_cannot_be_searched_cannot_be_written(tmp_path, monkeypatch):
+    """Who may write it, and not enter it, makes no file there."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.X_OK)  # root may enter all
+    assert not _project_folders.can_be_written(str(tmp_path / "projects"))
 
 
 def test_a_configuration_folder_on_another_disk(play, tmp_path):
@@ -1145,6 +1152,45 @@ def test_a_store_is_not_called_when_it_was_given_up(sole, monkeypatch):
     assert (store.calls, known.lost) == (1, 1)
 
 
+def test_what_nobody_waits_for_any_more_is_let_go(sole):
+    """A store that hangs for ever must not keep all that waits behind it in memory."""
+    entered, gate = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def append(self, key, entries):
+            entered.set()
+            gate.wait(DEADLINE)
+
+    known, put = sole(Slow())
+    for number in range(3):
+        put(number)
+    assert entered.wait(DEADLINE)
+    known.abandon("the run was ended")
+    assert (known._batches.qsize(), known.lost) == (1, 3)  # the word that the worker is to end
+    gate.set()
+
+
+def test_what_was_stored_before_its_turn_is_not_told_as_waiting(sole):
+    """Of two batches the second may be stored while the first is still on its way."""
+    entered, gate = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def append(self, key, entries):
+            entered.set()
+            gate.wait(DEADLINE)
+            super().append(key, entries)
+
+    known, put = sole(Slow())
+    put(0)
+    put(1)
+    assert entered.wait(DEADLINE)
+    known.flush()
+    known._open[1].settle(None)
+    (event,) = known.report(lambda path: "", waiting=True)
+    assert (event.data["entries"], event.data["waiting"]) == (1, True)
+    gate.set()
+
+
 def test_a_store_that_is_down_is_not_asked_for_each_at_the_end(sole, monkeypatch):
     """After a while without a success the rest is lost untried, however much has gathered."""
     monkeypatch.setattr(_mirror, "DOWN_LIMIT", -1)
@@ -1303,9 +1349,9 @@ def test_a_store_that_hangs_in_a_session(live, config, graces, blocked):
     assert store.numbers() == [1, 2]
 
 
-def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blocked, clock, monkeypatch):
-    """Its time runs from its end, however often the reader looks."""
-    graces(store=40)
+@pytest.fixture
+def held(monkeypatch):
+    """Set when the end of a session's turn waits for the store."""
     held, is_held = threading.Event(), _session_reader.SessionReader._is_held
 
     def look(reader):
@@ -1314,6 +1360,12 @@ def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blo
         return found
 
     monkeypatch.setattr(_session_reader.SessionReader, "_is_held", look)
+    return held
+
+
+def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blocked, clock, held):
+    """Its time runs from its end, however often the reader looks."""
+    graces(store=40)
     _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
     run = session.run("1", timeout=None, idle_timeout=None)
     assert blocked.entered.wait(DEADLINE)
@@ -1334,6 +1386,23 @@ def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
     run.cancel()
     assert [event.type for event in rest.result()][-2:] == ["mirror_error", "result"]
     blocked.released.set()
+
+
+def test_a_turn_of_a_session_that_is_closed_waits_less(play, config, graces, clock, blocked, held):
+    """For the store, also where the CLI takes its time to end."""
+    graces(term=0.1, store=1000)
+    fake = play(*expect_initialize(), turn(mirror(config, 1), answer="a"), wait_for("end"))
+    session = Client(cli_path=fake.path, store=Broken(blocked), config_dir=config).session()
+    run = session.run("1", timeout=None, idle_timeout=None)
+    assert blocked.entered.wait(DEADLINE)
+    assert held.wait(DEADLINE)
+    session._channel.ask_to_close(1000)
+    clock.move(0, session)  # the reader has seen that
+    clock.move(0, session)
+    assert [event.data["waiting"] for event in errors(Background(list, run).result())] == [True]
+    fake.release("end")
+    blocked.released.set()
+    session.close()
 
 
 def test_a_session_that_dies_while_a_turn_waits(play, config, graces, clock, blocked):
