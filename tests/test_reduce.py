@@ -307,6 +307,9 @@ def test_what_the_turn_of_a_cut_task_said_is_not_ours():
     failed = [*said("API Error", id="m0", error="server_error"), result(origin=ORIGIN, num_turns=0, result="")]
     got = turn([INIT, *failed, init(), result(result="", num_turns=1, is_error=True, api_error="x")])
     assert (got.end.error, got.end.result, got.reducer.messages) == ("x", "", 0)
+    spoken = [*said("cut", id="m0"), result(origin=ORIGIN, num_turns=0, result="")]
+    got = turn([INIT, *spoken, init(), result(result="", num_turns=1)])
+    assert (got.end.result, got.reducer.messages) == ("", 0)
     blocked = notice(prompt_submit_outcome={"kind": "blocked_by_hook"})
     got = turn([INIT, blocked, result(origin=ORIGIN, num_turns=0, result=""), init(), *said("a"), result(result="a")])
     assert (got.error, got.end.result) == (None, "a")

@@ -713,6 +713,21 @@ def test_what_a_cut_turn_left_behind_ends_with_the_session(live, clock, how):
     until_gone(fake)
 
 
+def test_lines_of_an_interrupt_before_its_wake_up(live, monkeypatch):
+    """The turn counts as cut from its flag on: what its tools left ends with the session then, too."""
+    fake, session = live(began(), start_child("detached"), ready("on"), interrupted())
+    run = session.run("q")
+    fake.wait("on")
+    until(lambda: run._channel.reducer.init)
+    with monkeypatch.context() as patch:
+        patch.setattr(session._channel.wake, "set", lambda: None)
+        session.interrupt()
+        with pytest.raises(InterruptedTurnError):
+            run.result(DEADLINE)
+    session.close()
+    until_gone(fake)
+
+
 def test_limits_end_with_their_turn(live, clock):
     """Those of the turn before do not hold for one without."""
     fake, session = live(turn(), began(), ready("two"), wait_for("on"), ended())
