@@ -139,8 +139,11 @@ class SessionReader(Reader):
                 self._kill()
 
     def _notice_interrupt(self) -> None:
-        if self._turn is not None and self._turn.interrupted:
-            self._stop_turn(self._turn, "", "the turn was interrupted", told=True)
+        turn = self._turn
+        if turn is not None and turn.interrupted:
+            self._stop_turn(turn, "", "the turn was interrupted", told=True)
+            if turn.untold and turn.stopped and not turn.interrupts and turn.reducer.answer is None:
+                self._interrupt(turn)
 
     def _take_turns(self) -> None:
         while self._turn is None:

@@ -65,6 +65,7 @@ class Turn:
         self.cancelled = False
         self.hard = False
         self.interrupted = False  # the CLI is being told already, see `Session.interrupt`
+        self.untold = False  # perhaps: the CLI of that interrupt
         self.withdrawn = False  # it was still in the CLI's queue, and now is not
 
     # Before the ladder the CLI has `_INTERRUPT_GRACE` (8 s) to end the turn.

@@ -149,10 +149,16 @@ class Session:
         """
         self._refuse_if_closed()
         turn = self._turn() if self._turn is not None else None
-        if turn is not None:
-            turn.interrupted = True  # from now on it has a bounded time to end
-            self._channel.wake.set()
-        body = self.request("interrupt", cancel_queued=True)
+        try:
+            if turn is not None:
+                turn.interrupted = True  # from now on it has a bounded time to end
+                self._channel.wake.set()
+            body = self.request("interrupt", cancel_queued=True)
+        except BaseException:  # Ctrl-C, perhaps before it was put: then the reader puts it
+            if turn is not None:
+                turn.untold = True
+                self._channel.wake.set()
+            raise
         cancelled = body.get("cancelled")
         if turn is not None and isinstance(cancelled, list) and turn.uuid in cancelled:
             turn.withdrawn = True

@@ -713,6 +713,27 @@ def test_what_a_cut_turn_left_behind_ends_with_the_session(live, clock, how):
     until_gone(fake)
 
 
+@pytest.mark.parametrize("where", ["before", "behind"])
+def test_ctrl_c_in_an_interrupt(live, monkeypatch, where):
+    """Before its request is put or behind it: the turn is interrupted all the same, and the session goes on."""
+    fake, session = live(began(), ready("on"), interrupted(), turn())
+    run = session.run("q")
+    fake.wait("on")
+    put = session._duplex.request
+
+    def ctrl_c(*given):
+        if where == "behind":
+            put(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session._duplex, "request", ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result(DEADLINE)
+    assert session.ask("q2").result == "done"
+
+
 def test_lines_of_an_interrupt_before_its_wake_up(live, monkeypatch):
     """The turn counts as cut from its flag on: what its tools left ends with the session then, too."""
     fake, session = live(began(), start_child("detached"), ready("on"), interrupted())
