@@ -170,6 +170,16 @@ class Channel:
         here.reads = self
         read(self, Reader)
 
+    def risen(self, error: BaseException) -> None:
+        """A callback raised SystemExit or KeyboardInterrupt: it rises in who consumes the run, until that is over.
+
+        On the callback's thread.
+        """
+        if self.terminal is None:
+            self.events.put(error)
+        else:
+            _log.unheard(error)
+
     def finish(self) -> None:
         """Nobody wants more of this run: cancel it, unless it is about to end by itself.
 

@@ -84,17 +84,12 @@ def _is_agents(request: Json) -> bool:
     return isinstance(given, Mapping) and bool(given.get("agent_id"))
 
 
-def log_risen(error: BaseException) -> None:
-    """What is left to do with what no consumer can be given."""
-    _log.error("a callback raised %s and nobody is there to hear it", type(error).__name__)
-
-
 class Duplex:
     """Made before the process; `open` when it runs, `end` when its output has ended."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
-        self.on_risen: Callable[[BaseException], object] = log_risen  # set by the reader
+        self.on_risen: Callable[[BaseException], object] = _log.unheard  # set by the reader
         self.session_id: Callable[[], str] = str  # set by the reader
         self.slot: object = None  # of the run or session, set before the start
         self.refusal = ""  # why the CLI did not even begin

@@ -34,6 +34,11 @@ def error(message: str, *values: object) -> None:
     _say("error", message, *values)
 
 
+def unheard(error: BaseException) -> None:
+    """What is left to do with what a callback raised, and no consumer can be given."""
+    _say("error", "a callback raised %s and nobody is there to hear it", type(error).__name__)
+
+
 def _say(level: str, message: str, *values: object) -> None:
     """Never raises: a handler that fails, or no descriptor to import `logging` with, must not keep a
     run from its end. Whoever logs on a reader's thread does it when everybody has been told: a

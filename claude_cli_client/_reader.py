@@ -110,7 +110,7 @@ class Reader:
             self._at.set(noted=monotonic() + (0.0 if launch.prefixed else _guard.STARTING))
             self._step_down()  # for one that is due at once
             if launch.duplex is not None:
-                launch.duplex.on_risen = channel.events.put
+                launch.duplex.on_risen = channel.risen
                 launch.duplex.session_id = functools.partial(getattr, channel.reducer, "session_id")
                 launch.duplex.open(process.pid, process.take_stdin())
         except BaseException:

@@ -23,9 +23,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from . import _channel, _cleanup, _reader
+from . import _channel, _cleanup, _log, _reader
 from ._channel import Channel
-from ._duplex import log_risen
 from ._lines import Oversize
 from ._protocol import Answered, Refused
 from ._reader import Reader
@@ -53,6 +52,13 @@ class SessionChannel(Channel):
     def _main(self) -> None:
         here.reads = self
         _reader.read(self, SessionReader)
+
+    def risen(self, error: BaseException) -> None:
+        turn = self.turn
+        if turn is None:
+            _log.unheard(error)
+        else:
+            turn.events.put(error)
 
     @property
     def is_ending(self) -> bool:
@@ -84,8 +90,6 @@ class SessionReader(Reader):
         self._cut_short = False  # a turn of it was, so what its tools began may still run
         self._close_grace = 0.0
         super().__init__(channel)
-        assert self._duplex is not None
-        self._duplex.on_risen = self._risen
 
     @property
     def _turn(self) -> Turn | None:
@@ -99,17 +103,6 @@ class SessionReader(Reader):
     def _limit_turn(self, timeout: float | None, idle: float | None, start: float | None) -> None:
         # A process that waits for its first prompt says nothing: no limit until there is a turn.
         super()._limit_turn(None, None, None)
-
-    def _risen(self, error: BaseException) -> None:
-        """A callback raised SystemExit or KeyboardInterrupt: it rises in who consumes the turn that is on.
-
-        On the callback's thread.
-        """
-        turn = self._turn
-        if turn is None:
-            log_risen(error)
-        else:
-            turn.events.put(error)
 
     # --- what other threads want
 

@@ -407,6 +407,24 @@ def test_what_must_not_be_swallowed_rises_in_the_consumer(play, error, where):
     assert len(answers(fake)) == 1
 
 
+def test_what_rises_behind_the_end_is_logged(play, caplog):
+    """Nobody consumes the run any more."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def can_use_tool(request):
+        entered.set()
+        gate.wait(DEADLINE)
+        raise SystemExit(3)
+
+    fake = play(began(), ask_permission("Bash", answered=False), result("done"), exit_with(0))
+    run = Client(cli_path=fake.path).run("q", can_use_tool=can_use_tool)
+    assert entered.wait(DEADLINE)
+    assert run.result().result == "done"
+    gate.set()
+    until(lambda: "a callback raised SystemExit and nobody is there to hear it" in caplog.messages)
+    caplog.clear()  # it is no fault of the library
+
+
 def test_ask_ends_the_run_of_what_rises(play):
     """`ask` raises it too, and leaves nothing."""
 
