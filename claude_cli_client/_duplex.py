@@ -78,10 +78,11 @@ class _Then:
             self._duplex.close_input()
 
 
-def _is_agents(request: Json) -> bool:
-    """Whether a question for permission, or of a hook, is about a call of an agent. Of a tool's call it is not told."""
+def _may_be_agents(request: Json) -> bool:
+    """Whether a question may be about a call of an agent: of a tool's call it is not told."""
     given = request.get("input") if request.get("subtype") == "hook_callback" else request
-    return isinstance(given, Mapping) and bool(given.get("agent_id"))
+    is_agents = isinstance(given, Mapping) and bool(given.get("agent_id"))
+    return is_agents or request.get("subtype") == "mcp_message"
 
 
 class Duplex:
@@ -98,7 +99,7 @@ class Duplex:
         self._state = threading.RLock()
         self._protocol = Protocol()
         self._waiters: dict[str, Waiter] = {}
-        self._calls: dict[Id, tuple[threading.Event, bool]] = {}  # and whether it is about a call of an agent
+        self._calls: dict[Id, tuple[threading.Event, bool]] = {}  # and whether it may be an agent's
         self._ended: BaseException | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.answered_at = 0.0  # when a callback last came back: from then on the silence is the CLI's
@@ -127,11 +128,11 @@ class Duplex:
     def release(self, *, agents: bool = True) -> None:
         """Nobody wants the answers of the callbacks that run: they can see it and come back.
 
-        Not `agents`: but for those that calls of an agent wait for. It may live on behind the turn; of one that does
-        not, the CLI withdraws the questions itself (seen with 2.1.332).
+        Not `agents`: but for those that calls of an agent may wait for. It may live on behind the turn; where it does
+        not, and of the turn's own tools, the CLI withdraws the questions itself (seen with 2.1.332).
         """
         with self._state:
-            calls = [cancelled for cancelled, is_agents in self._calls.values() if agents or not is_agents]
+            calls = [cancelled for cancelled, may_be_agents in self._calls.values() if agents or not may_be_agents]
         for cancelled in calls:
             cancelled.set()
 
@@ -232,7 +233,7 @@ class Duplex:
             item = self._protocol.receive(frame)
             if isinstance(item, Asked):
                 cancelled = threading.Event()
-                self._calls[item.id] = cancelled, _is_agents(item.request)
+                self._calls[item.id] = cancelled, _may_be_agents(item.request)
             waiter = self._waiters.pop(item.id, None) if isinstance(item, (Answered, Refused)) else None
         if isinstance(item, Asked):
             self._answer_on_a_thread(item, cancelled)

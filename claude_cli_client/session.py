@@ -144,8 +144,7 @@ class Session:
         """End the turn that is on, if any; its run ends with `InterruptedTurnError`.
 
         Blocks until the CLI has taken notice, and raises, as `request` does. When nothing is on it does nothing.
-        Background tasks go on, see `stop_task`; but where an agent among them waits for a tool of yours, that
-        call is cancelled, too: the CLI does not tell whose it is.
+        Background tasks go on, see `stop_task`, and so does what an agent among them asks of your callbacks and tools.
         """
         self._refuse_if_closed()
         turn = self._turn() if self._turn is not None else None

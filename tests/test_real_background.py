@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ from claude_cli_client import (
     HookReply,
     InterruptedTurnError,
     PermissionRequest,
+    ToolContext,
     ToolServer,
     TurnCancelled,
     UnfinishedTurnError,
@@ -239,6 +241,36 @@ def test_an_agent_behind_its_turn_is_spared(cli: RealCLI, how: str):
         end = next(event for event in told if event.type == "task_notification")
         assert (end.task_status, (cli.cwd / "worked").exists()) == ("completed", True)
         assert "agent" not in bashes.cancelled
+
+
+def test_a_tool_of_an_agent_behind_its_turn_is_spared(cli: RealCLI):
+    """The interrupt of a later turn does not cancel its call."""
+    contexts: queue.SimpleQueue[ToolContext] = queue.SimpleQueue()
+    gate = threading.Event()
+
+    @python_tool
+    def look(context: ToolContext) -> str:
+        """Look."""
+        contexts.put(context)
+        until(lambda: gate.is_set() or context.cancelled, timeout=PATIENCE)
+        return "cancelled" if context.cancelled else "seen"
+
+    agent = tool("Agent", description="Look", prompt=f"look {tool('mcp__x__look')}[[then]][[text: I looked]]",
+                 subagent_type="general-purpose", run_in_background=True)  # fmt: skip
+    servers = {"x": ToolServer([look])}
+    with cli.session(mcp_servers=servers, allowed_tools=["Agent", "mcp__x__look"]) as session:
+        told = session.events()
+        session.ask(f"go {agent}[[then]][[text: launched]]")
+        context = contexts.get(timeout=PATIENCE)
+        run = session.run("again [[hang]]")
+        next(event for event in run if event.subtype == "init")
+        session.interrupt()
+        with pytest.raises(InterruptedTurnError):
+            run.result()
+        gate.set()
+        end = next(event for event in told if event.type == "task_notification")
+        assert (end.task_status, context.cancelled) == ("completed", False)
+        assert any("seen" in request.results for request in cli.api.requests())
 
 
 def test_an_agent_of_the_turn_ends_with_it(cli: RealCLI):

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import pickle
+import queue
 import signal
 import threading
 import time
@@ -26,12 +27,15 @@ from claude_cli_client import (
     SlotTimeoutError,
     StaleSessionError,
     StartError,
+    ToolContext,
+    ToolServer,
     TurnCancelled,
     TurnError,
     TurnTimeout,
     _open_session,
     _session_reader,
     _turn,
+    tool,
 )
 from claude_cli_client import session as session_module
 from claude_cli_client._channel import Channel
@@ -41,9 +45,11 @@ from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
     PROMPT_UUID,
     Step,
+    ask,
     ask_permission,
     began,
     call_hook,
+    call_tool,
     die_by,
     ended,
     exit_with,
@@ -679,6 +685,33 @@ def test_a_question_of_an_agent_is_not_the_turn_s(live, how):
     gate.set()
     until(lambda: sorted(cut) == [("a", False), ("b", False), ("turn", True)])
     assert session.ask("q2").result == "done"
+
+
+def test_a_call_of_a_tool_is_cancelled_by_the_cli_alone(live):
+    """It may be one of an agent that lives on: an interrupt leaves it alone, the CLI's own word ends it."""
+    contexts: queue.SimpleQueue[ToolContext] = queue.SimpleQueue()
+
+    @tool
+    def look(context: ToolContext) -> str:
+        """Looks."""
+        contexts.put(context)
+        context.wait_cancelled(DEADLINE)
+        return "late"
+
+    notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    _, session = live(
+        began(), call_tool("x", "look", number=7, answered=False), ready("on"), interrupted(in_tool=True), turn(),
+        turn(ask("mcp_message", server_name="x", message=notice)), mcp_servers={"x": ToolServer([look])},
+    )  # fmt: skip
+    run = session.run("q")
+    context = contexts.get(timeout=DEADLINE)
+    session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result()
+    assert session.ask("q2").result == "done"
+    assert not context.cancelled
+    assert session.ask("q3").result == "done"
+    until(lambda: context.cancelled)
 
 
 def test_a_question_of_an_agent_ends_with_the_session(live):
