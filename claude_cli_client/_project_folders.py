@@ -13,7 +13,7 @@ import stat
 import unicodedata
 from typing import Final, NamedTuple
 
-from ._handlers import raise_hosts, raise_unless_absent
+from ._handlers import raise_hosts, raise_unless_absent, raise_unless_of_file
 from ._process import inherited
 from ._project_key import is_cut, prefix, project_key
 from ._regular_file import content
@@ -160,7 +160,7 @@ def worktrees(directory: str) -> list[str]:
             timeout=_GIT_TIMEOUT,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise_unless_absent(error)
+        raise_unless_of_file(error)
         return []
     lines = done.stdout.split(b"\n") if done.returncode == 0 else []
     return [os.fsdecode(line[9:]) for line in lines if line.startswith(b"worktree ")]

@@ -10,6 +10,7 @@ file. The path is the caller's to build, from an id that was checked.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -143,22 +144,24 @@ def append(path: str, entry: Mapping[str, Any]) -> None:
 def remove(path: str) -> None:
     """Remove a transcript, then the folder of its name; that again may follow no link.
 
-    In this order a failure loses nothing that a list still shows. What is gone already is no error.
+    In this order a failure loses nothing that a list still shows. What is gone already is no error: an earlier call
+    came this far, or somebody removes it, too.
     """
     import shutil
 
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        pass  # an earlier call came this far
     folder = path[: -len(SUFFIX)]
     if os.path.islink(folder):
-        os.unlink(folder)
-    while os.path.isdir(folder) and not os.path.islink(folder):
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError:  # somebody removes it, too: each time less is left
-            continue
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(folder)
+    elif os.path.isdir(folder):
+        shutil.rmtree(folder, onerror=_unless_gone)
+
+
+def _unless_gone(_what: object, _path: str, caught: Any) -> None:
+    if not isinstance(caught[1], FileNotFoundError):
+        raise caught[1]
 
 
 def is_removable(path: str) -> bool:

@@ -948,7 +948,7 @@ def test_delete_can_be_repeated(disk, monkeypatch):
     """If the folder could not be removed, the error says so, and the next call finishes it."""
     disk.captured()
 
-    def refuse(path):
+    def refuse(path, **how):
         raise PermissionError(13, "Permission denied", path)
 
     with monkeypatch.context() as patched:
