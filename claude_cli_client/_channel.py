@@ -25,7 +25,7 @@ from ._lines import Odd
 from ._reduce import Reducer
 from ._sync import Deadline, Latch, WakeUp, here, take
 from ._verdict import Facts, verdict
-from .discovery import is_of_a_start, known_version, remember_version, start_error
+from .discovery import known_version, refused, remember_version, start_error
 from .errors import ClientClosedError, TurnError
 from .events import Event
 
@@ -52,7 +52,7 @@ class Launch:
     env: Callable[[PrivateFolder], Mapping[str, str]]
     prompt: bytes  # in text mode, the whole of stdin
     duplex: Duplex | None = None  # in streaming mode, what talks to the CLI
-    prefixed: bool = False  # something else is started, which may hide the marker of the run
+    prefix: str = ""  # the program that is started in its place, which may hide the marker of the run
     cwd: str | None = None
     timeout: float | None = None
     idle_timeout: float | None = None
@@ -144,24 +144,22 @@ class Channel:
                 raise ClientClosedError("the interpreter is ending: no new runs")
             try:
                 thread.start()
-            except RuntimeError as refused:
-                if isinstance(refused.__context__, KeyboardInterrupt):  # in the middle of it
-                    raise refused.__context__ from None
-                if not is_of_a_start(refused):
-                    raise
-                raise start_error(self.launch.cli_path, refused) from refused
-            error = take(self.started, Deadline(None))  # the thread always says
+            except RuntimeError as error:
+                if isinstance(error.__context__, KeyboardInterrupt):  # in the middle of it
+                    raise error.__context__ from None
+                raise refused(self.launch.cli_path, error) from error
+            trouble = take(self.started, Deadline(None))  # the thread always says
         except BaseException:  # also Ctrl-C, or no thread to be had: nobody gets this run to end it
             self.cancel()
             if self.claim():
                 self.release()
                 self.over(None)
             raise
-        if error is not None:
+        if trouble is not None:
             thread.join(1.0)  # it has nothing left to do
-            if isinstance(error, (OSError, RuntimeError, ImportError)):
-                raise start_error(self.launch.cli_path, error) from error
-            raise error
+            if isinstance(trouble, (OSError, RuntimeError, ImportError)):
+                raise start_error(self.launch.cli_path, trouble, self.launch.prefix) from trouble
+            raise trouble
 
     def _main(self) -> None:
         """The reader's thread."""

@@ -14,7 +14,7 @@ import signal
 import struct
 from typing import TYPE_CHECKING, Final
 
-from ._handlers import raise_hosts
+from ._handlers import is_absence, raise_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ _SENTENCES: Final = {
     errno.ETXTBSY: ("the file is open for writing: an update is being written. Try again", True),
     errno.ELOOP: ("its symbolic links run in a circle", False),
     errno.EPERM: ("the system forbids it (a sandbox, seccomp, or a security module)", False),
-    errno.EIO: ("the file cannot be read from its disk", False),
+    errno.EIO: ("the file cannot be read from its disk", True),
 }
 
 # Endings of `--version` that have a usual cause.
@@ -60,8 +60,8 @@ def explain(argv0: str, error: OSError) -> tuple[str, bool]:
         if error.errno in _SENTENCES:
             sentence, retryable = _SENTENCES[error.errno]
             return f"cannot start {argv0}: {sentence} ({named})", retryable
-        if os.sep not in named:  # a first word of command_prefix, looked up on PATH
-            return f"cannot start {named}: there is no such program on PATH", False
+        if not is_absence(error):  # of a network disk that is away
+            return f"cannot start {argv0}: {named} cannot be looked at now: {error.strerror or error}", True
         return _folder(named, error), False
     look = _LOOKS.get(error.errno or 0)
     found = look(argv0) if look else ""

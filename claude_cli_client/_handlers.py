@@ -39,9 +39,14 @@ def raise_hosts(error: BaseException) -> None:
         raise error
 
 
+def is_absence(error: OSError) -> bool:
+    """Whether it says that there is nothing for us."""
+    return error.errno in _ABSENT
+
+
 def raise_unless_absent(error: BaseException) -> None:
     """Raise an OSError again unless it says that there is nothing for us."""
-    if isinstance(error, OSError) and error.errno not in _ABSENT:
+    if isinstance(error, OSError) and not is_absence(error):
         raise error
 
 

@@ -115,7 +115,7 @@ def _launch(
         env=lambda folder: _env(options, run_id, storing is not None, restore, folder),
         prompt=prompt,
         duplex=duplex,
-        prefixed=bool(prefix),
+        prefix=prefix[0] if prefix else "",
         cwd=cwd,
         timeout=setting(options, "timeout"),
         idle_timeout=setting(options, "idle_timeout"),

@@ -7,6 +7,7 @@ given back before it is raised, in reverse order. Only after Ctrl-C nobody waits
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ._pool import Pool, Slot
 from ._protocol import Answered, Refused
 from ._session_reader import SessionChannel
 from ._sync import Deadline, take
+from .discovery import refused
 from .errors import ControlError, StartError, TurnError
 from .session import Session
 
@@ -42,7 +44,10 @@ def open_session(
     channel: SessionChannel | None = None
     try:
         options = merge_with(storing, {"background": "wait", **defaults}, given)
-        launch, initialize = prepare_session(options, cli_path, storing)
+        try:
+            launch, initialize = prepare_session(options, cli_path, storing)
+        except (OSError, ImportError) as error:  # a module of ours, or a file of settings, cannot be read
+            raise refused(os.fsdecode(cli_path or "claude"), error) from error
         assert launch.duplex is not None
         launch.duplex.slot = slot
         pool.take(slot, options.get("slot_timeout"))

@@ -107,7 +107,7 @@ class Reader:
         channel.pid = process.pid
         threading.current_thread().name = f"claude-{process.pid}-reader"
         try:
-            self._at.set(noted=monotonic() + (0.0 if launch.prefixed else _guard.STARTING))
+            self._at.set(noted=monotonic() + (0.0 if launch.prefix else _guard.STARTING))
             self._step_down()  # for one that is due at once
             if launch.duplex is not None:
                 launch.duplex.on_risen = channel.risen

@@ -242,11 +242,9 @@ class Client:
         try:
             from ._open_session import open_session
         except (OSError, ImportError) as error:
-            from .discovery import is_of_a_start, start_error
+            from .discovery import refused
 
-            if not is_of_a_start(error):
-                raise
-            raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
+            raise refused(os.fsdecode(self._cli_path or "claude"), error) from error
         limits = _limits(timeout, idle_timeout, start_timeout, slot_timeout)
         return open_session(self._pool, self._cli_path, self._storing, self._defaults, {**limits, **options})
 
@@ -382,12 +380,10 @@ class Client:
             options = merge_with(self._storing, self._defaults, given)
             try:
                 launch = prepare(options, prompt, self._cli_path, self._storing)
-            except (OSError, ImportError) as error:  # a module of ours cannot be read: out of descriptors
-                from .discovery import is_of_a_start, start_error
+            except (OSError, ImportError) as error:  # a module of ours, or a file of settings, cannot be read
+                from .discovery import refused
 
-                if not is_of_a_start(error):
-                    raise
-                raise start_error(os.fsdecode(self._cli_path or "claude"), error) from error
+                raise refused(os.fsdecode(self._cli_path or "claude"), error) from error
             if patient:
                 pool.take(slot, options.get("slot_timeout"))
             elif not pool.try_take(slot):

@@ -288,8 +288,17 @@ def is_of_a_start(error: BaseException) -> bool:
     return isinstance(error, ImportError) or (isinstance(error, RuntimeError) and "new thread" in str(error))
 
 
-def start_error(argv0: str, error: OSError | RuntimeError | ImportError) -> StartError:
-    """The `StartError` that explains why `argv0` could not be executed; `error` becomes its cause.
+def refused(argv0: str, error: OSError | RuntimeError | ImportError) -> StartError:
+    """The `StartError` for what the system refused before or at the start of `argv0`. What it did not refuse is raised
+    again."""
+    if not is_of_a_start(error):
+        raise error
+    return start_error(argv0, error)
+
+
+def start_error(argv0: str, error: OSError | RuntimeError | ImportError, prefix: str = "") -> StartError:
+    """The `StartError` that explains why `argv0`, or `prefix` in its place, could not be executed; `error` becomes its
+    cause.
 
     Only a start that failed for want of memory, processes or descriptors, or while the program was
     being replaced, is `retryable`. A RuntimeError is Python's "can't start new thread", an ImportError
@@ -300,7 +309,7 @@ def start_error(argv0: str, error: OSError | RuntimeError | ImportError) -> Star
     else:
         from ._exec_errors import explain
 
-        message, retryable = explain(argv0, error)
+        message, retryable = explain(prefix or argv0, error)
         started = StartError(message, errno=error.errno, cli_path=argv0, retryable=retryable)
     started.__cause__ = error
     return started
@@ -329,9 +338,7 @@ def cli_version(path: str | os.PathLike[str], timeout: float = 10.0, env: Mappin
     try:
         version = ask_version(path, timeout, env)
     except (OSError, RuntimeError, ImportError) as error:  # the second: no thread to be had
-        if not is_of_a_start(error):
-            raise
-        raise start_error(path, error) from error
+        raise refused(path, error) from error
     if _numbers(version) < _numbers(MINIMUM):
         raise CLIVersionError(
             f"{path} is Claude Code {version}, this library needs {MINIMUM} or newer; fix: claude update",

@@ -30,6 +30,7 @@ from claude_cli_client._config_copy import copy_config
 from claude_cli_client._project_folders import repository
 from claude_cli_client._project_key import project_key
 from claude_cli_client._settings_file import managed_settings
+from claude_cli_client.discovery import start_error
 from claude_cli_client.testing import SESSION_ID, init, result
 
 OLDER = "00000000-0000-4000-8000-000000000002"
@@ -139,6 +140,43 @@ def test_a_resume(play, config, tmp_path, fails, number):
     assert not fake.calls
 
 
+def asked(user):
+    user.ask("p", hooks=HOOKS)
+
+
+def opened(user):
+    user.session(hooks=HOOKS).close()
+
+
+def continued(user):
+    user.conversation(hooks=HOOKS).ask("p")
+
+
+HOOKS = {"PreToolUse": [client.HookMatcher("Bash", [lambda call: None])]}
+AWAY = [errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN]
+
+
+@pytest.mark.parametrize("number", FAILURES + AWAY)
+@pytest.mark.parametrize("how", [asked, opened, continued])
+def test_a_start(play, config, fails, number, how):
+    """Each way to start one says with `StartError` which file it was, and that another try may do."""
+    fake = play(init(), result("x"))
+    user = Client(cli_path=fake.path, config_dir=config)
+    fails(number, "settings.json")
+    with pytest.raises(StartError, match=r"settings\.json") as caught:
+        how(user)
+    assert (caught.value.errno, caught.value.retryable) == (number, True)
+    assert "working directory" not in str(caught.value)
+    assert not fake.calls
+
+
+def test_a_working_directory_that_is_away():
+    """It is named, and is not said to be missing."""
+    error = start_error("/bin/sh", OSError(errno.ESTALE, os.strerror(errno.ESTALE), "/net/home"))
+    assert "/net/home cannot be looked at now" in str(error)
+    assert error.retryable
+
+
 LOOKS = {
     "hooks": ("settings.json", lambda env: _simple_mode.refuse_hooks({}, env, "/")),
     "copies": ("settings.json", lambda env: _withheld.withheld({}, "/a/b", env, "/")),
@@ -209,18 +247,48 @@ def test_settings_that_are_written_just_now(config, tmp_path, monkeypatch, first
 def test_two_deletions_at_once(config, monkeypatch):
     """What another one has removed meanwhile is no error, and what it has left is removed."""
     project = next((config / "projects").iterdir())
-    path = project / f"{SESSION_ID}.jsonl"
-    rmtree, calls = shutil.rmtree, []
+    unlink = os.unlink
 
-    def interfered(folder):
-        calls.append(folder)
-        if len(calls) == 1:
-            raise FileNotFoundError(errno.ENOENT, "removed by the other one", folder)
-        rmtree(folder)
+    def after_the_other_one(path, **named):
+        unlink(path, **named)
+        unlink(path, **named)
 
-    monkeypatch.setattr(shutil, "rmtree", interfered)
-    _transcript_file.remove(str(path))
+    monkeypatch.setattr(os, "unlink", after_the_other_one)
+    _transcript_file.remove(str(project / f"{SESSION_ID}.jsonl"))
     assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
+
+
+def test_two_deletions_of_a_link_at_once(config, tmp_path, monkeypatch):
+    """Nor where the session's folder is a link, which is not followed."""
+    project = next((config / "projects").iterdir())
+    shutil.move(project / SESSION_ID, tmp_path / "elsewhere")
+    (project / SESSION_ID).symlink_to(tmp_path / "elsewhere")
+    unlink = os.unlink
+
+    def after_the_other_one(path, **named):
+        unlink(path, **named)
+        unlink(path, **named)
+
+    monkeypatch.setattr(os, "unlink", after_the_other_one)
+    _transcript_file.remove(str(project / f"{SESSION_ID}.jsonl"))
+    assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
+    assert os.listdir(tmp_path / "elsewhere") == ["subagents"]
+
+
+@pytest.mark.timeout(20)
+def test_a_name_that_cannot_be_removed(config, monkeypatch):
+    """A disk that lists what it then does not have: the deletion ends, and says so."""
+    project = next((config / "projects").iterdir())
+    unlink = os.unlink
+
+    def refuse(path, **named):
+        if os.fspath(path).endswith("agent-a.jsonl"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        unlink(path, **named)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(OSError, match="not empty"):
+        _transcript_file.remove(str(project / f"{SESSION_ID}.jsonl"))
 
 
 def test_many_deletions_at_once(config):

@@ -348,6 +348,28 @@ def test_a_command_before_the_cli(play, tmp_path):
     assert fake.calls[0].prompt == "p"
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing", "the file does not exist"),
+        ("text", "is not executable"),
+        ("folder", "it is a directory"),
+        ("damaged", "another processor"),
+    ],
+)
+def test_a_command_that_cannot_be_started(tmp_path, name, why):
+    """It is named with its own fault, not as a working directory."""
+    (tmp_path / "text").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "damaged").write_bytes(b"\x7fELF")
+    (tmp_path / "damaged").chmod(0o755)
+    command = str(tmp_path / name)
+    with pytest.raises(StartError, match=why) as caught:
+        Client(command_prefix=[command], cli_path="/not/here/claude").ask("p")
+    assert str(caught.value).startswith(f"cannot start {command}: ")
+    assert caught.value.cli_path == "/not/here/claude"
+
+
 def test_a_command_before_the_cli_is_ended_with_it(play, tmp_path):
     """The wrapper leads the group; what it started goes with it."""
     fake = play(init(), hang())
