@@ -34,7 +34,7 @@ def fault(schema: dict[str, Any]) -> str:
 def check_names(names: Iterable[str], where: str) -> None:
     """Raises ValueError for a name that no parameter can have."""
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
                 f"{where}: with a parameter {name!r} the CLI would leave it out, and say nothing; a name has "
                 "1 to 64 of the characters A-Z a-z 0-9 _ . -"
@@ -42,7 +42,7 @@ def check_names(names: Iterable[str], where: str) -> None:
 
 
 def _required(where: str, schema: dict[str, Any]) -> Iterable[_Fault]:
-    return _texts("required", schema["required"]) if "required" in schema else ()
+    return _are_texts("required", schema["required"]) if "required" in schema else ()
 
 
 def _schema(where: str, value: Any) -> Iterator[_Fault]:
@@ -70,10 +70,11 @@ def _are_types(value: Any) -> bool:
     return all(isinstance(one, str) and one in _TYPES for one in types) and len(types) == len(set(types))
 
 
-def _texts(where: str, value: Any) -> Iterable[_Fault]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        return [(where, f"must be a list of names, not {shown(value)}")]
-    return [(where, "has a name twice")] if len(value) != len(set(value)) else ()
+def _texts(where: str, value: Any) -> Iterator[_Fault]:
+    wrong = _are_texts(where, value)
+    yield from wrong
+    if not wrong and len(value) != len(set(value)):
+        yield where, "has a name twice"
 
 
 def _items(where: str, value: Any) -> Iterable[_Fault]:
@@ -96,6 +97,8 @@ def _by_name(rule: _Rule) -> _Rule:
             yield where, f"must be a dict, not {shown(value)}"
             return
         for name, one in value.items():
+            if not isinstance(name, str):
+                yield where, f"has a name that is no text: {shown(name)}"
             yield from rule(f"{where}.{name}", one)
 
     return check
@@ -112,9 +115,13 @@ _number = _must("a number", _is_number)
 _positive = _must("a number above 0", lambda value: _is_number(value) and value > 0)
 _count = _must("a whole number, 0 or more", lambda value: _is_number(value) and value >= 0 and value == value // 1)
 _type = _must(f"one of {', '.join(_TYPES)}, or a list of them", _are_types)
+_are_texts = _must(
+    "a list of names", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value)
+)
 _anchor = _must(
     "a name", lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w.-]*", value, re.ASCII) is not None
 )
+_id = _must("a text without #, but at its end", lambda value: isinstance(value, str) and "#" not in value[:-1])
 
 # Those of JSON Schema 2020-12; all others are nobody's.
 _KEYWORDS: Final[dict[str, _Rule]] = {
@@ -136,7 +143,9 @@ _KEYWORDS: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("minProperties", "maxProperties"), _count),
     **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _flag),
     **dict.fromkeys(("title", "description", "pattern", "format", "contentEncoding", "contentMediaType"), _text),
-    **dict.fromkeys(("$id", "$ref", "$comment", "$dynamicRef"), _text),
-    **dict.fromkeys(("$anchor", "$dynamicAnchor"), _anchor),
+    **dict.fromkeys(("$ref", "$comment", "$dynamicRef", "$recursiveRef"), _text),
+    **dict.fromkeys(("$anchor", "$dynamicAnchor", "$recursiveAnchor"), _anchor),
+    "$id": _id,
+    "$vocabulary": _by_name(_flag),
     "examples": _list,
 }

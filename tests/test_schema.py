@@ -732,6 +732,14 @@ def test_derived_parameter_that_the_api_refuses(name):
         tool(named(name))
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_parameter_whose_name_is_no_text(deep):
+    """JSON has no such names: another one would go to the CLI than is looked for in its calls."""
+    schema = {"type": "object", "properties": {1: {}}}
+    with pytest.raises(ValueError, match="properties has a name that is no text: 1"):
+        tool(schema={"type": "object", "properties": {"a": schema}} if deep else schema)(whatever)
+
+
 def test_names_that_the_api_takes():
     """Those of the parameters, and any that are deeper."""
     deeper = {"type": "object", "properties": dict.fromkeys(BAD_NAMES, True)}
