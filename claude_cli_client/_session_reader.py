@@ -208,6 +208,7 @@ class SessionReader(Reader):
                 self._says_when = True
                 if event.data.get("command_uuid") == turn.uuid:
                     turn.waits = event.data.get("state") == "queued"
+                    turn.begun = not turn.waits
                     mine.append(event)
                     continue
             elif event.type == "result" and turn.waits:  # the line that said "started" may be lost
@@ -265,7 +266,8 @@ class SessionReader(Reader):
     def _interrupt(self, turn: Turn) -> None:
         if turn.interrupts < 3 and self._duplex is not None and not self._exited:
             turn.interrupts += 1
-            self._duplex.ask("interrupt", {"cancel_queued": True}, _Interrupted(self, turn))
+            fields = {"cancel_queued": turn.takes_queue or self._closed_input}
+            self._duplex.ask("interrupt", fields, _Interrupted(self, turn))
 
     def not_interrupted(self, turn: Turn, cancelled: Any) -> None:
         """The reply to an interrupt: a prompt that was still in the queue brings no result."""

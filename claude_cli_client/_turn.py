@@ -40,6 +40,7 @@ class Turn:
         self.said = False  # the prompt; not where Ctrl-C came in between
         self.taken = False  # by the reader, while the process was there
         self.waits = False  # the CLI has not begun with it: what comes is another's
+        self.begun = False  # it has said so
         self.timeout = timeout
         self.idle_timeout = idle_timeout
         self.events: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -78,6 +79,14 @@ class Turn:
         self.cancelled = True
         self.hard = self.hard or hard
         self._channel.wake.set()
+
+    @property
+    def takes_queue(self) -> bool:
+        """Whether an interrupt takes back what is in the CLI's queue: the prompt, until the CLI has begun with it.
+
+        Later only notices of tasks are there, of which the model would never hear (seen with 2.1.332).
+        """
+        return not self.begun
 
     def finish(self) -> None:
         """Nobody wants more of this run. A cancel also cuts short what waits for a store."""

@@ -145,6 +145,8 @@ class Session:
 
         Blocks until the CLI has taken notice, and raises, as `request` does. When nothing is on it does nothing.
         Background tasks go on, see `stop_task`, and so does what an agent among them asks of your callbacks and tools.
+        Of one that ended meanwhile the model hears next, in a turn of its own, which only `events` shows; unless the
+        prompt still waited in the CLI's queue, which is emptied then.
         """
         self._refuse_if_closed()
         turn = self._turn() if self._turn is not None else None
@@ -152,7 +154,7 @@ class Session:
             if turn is not None:
                 turn.interrupted = True  # from now on it has a bounded time to end
                 self._channel.wake.set()
-            body = self.request("interrupt", cancel_queued=True)
+            body = self.request("interrupt", cancel_queued=turn is not None and turn.takes_queue)
         except BaseException:  # Ctrl-C, perhaps before it was put: then the reader puts it
             if turn is not None:
                 turn.untold = True

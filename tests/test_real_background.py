@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 
@@ -285,6 +286,22 @@ def test_an_agent_of_the_turn_ends_with_it(cli: RealCLI):
         until(lambda: bashes.cancelled == ["agent"], timeout=PATIENCE)
         assert session.ask("next [[text: fine]]").result == "fine"
     assert not (cli.cwd / "worked").exists()
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel"])
+def test_a_task_that_ends_in_an_interrupted_turn(cli: RealCLI, how: str):
+    """The model hears of it next, in a turn of its own."""
+    os.mkfifo(cli.cwd / "gate")
+    late = bash("sleep 1", run_in_background=True)
+    with cli.session(allowed_tools=["Bash"]) as session:
+        told = session.events()
+        run = session.run(f"go {late}[[then]]{bash('read < gate')}[[then]][[text: comment]]")
+        next(event for event in run if event.type == "task_notification")
+        getattr(session if how == "interrupt" else run, how)()
+        with pytest.raises(InterruptedTurnError if how == "interrupt" else TurnCancelled):
+            run.result()
+        assert next(event.result for event in told if event.type == "result" and not event.is_error) == "comment"
+        assert session.ask("next [[text: fine]]").result == "fine"
 
 
 def test_iter_text_leaves_subagents_out(cli: RealCLI):

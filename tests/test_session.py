@@ -615,6 +615,48 @@ def test_interrupt_before_the_turn_began(live):
     assert session.ask("q2").result == "done"
 
 
+def taken_back(fake):
+    """Of each interrupt, whether what is in the CLI's queue was to be taken back."""
+    requests = [m["request"] for m in fake.calls[0].messages if m["type"] == "control_request"]
+    return [request["cancel_queued"] for request in requests if request["subtype"] == "interrupt"]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel"])
+@pytest.mark.parametrize("state", ["queued", "started"])
+def test_what_an_interrupt_leaves_in_the_queue(live, how, state):
+    """The prompt is taken back; behind it, in its turn, only notices of tasks are there, which the model is to hear."""
+    begins = [lifecycle(state), init()] if state == "started" else [lifecycle(state)]
+    fake, session = live(wait_for_line({"type": "user"}), *begins, ready("on"), *expect("interrupt", {}),
+                         lifecycle("cancelled"), turn())  # fmt: skip
+    run = session.run("q")
+    fake.wait("on")
+    until(lambda: run._channel.begun == (state == "started"))
+    getattr(session if how == "interrupt" else run, how)()
+    with pytest.raises((InterruptedTurnError, TurnCancelled)):
+        run.result(DEADLINE)
+    assert session.ask("q2").result == "done"
+    assert taken_back(fake) == [state == "queued"]
+
+
+def test_an_interrupt_at_idle_leaves_the_queue(live):
+    """Only notices of tasks can be in it."""
+    fake, session = live(*expect("interrupt", {}), turn(), *expect("interrupt", {}))
+    session.interrupt()
+    session.ask("q")
+    session.interrupt()
+    assert taken_back(fake) == [False] * 2
+
+
+def test_a_close_takes_back_the_queue(live):
+    """What is in it would begin a turn that nobody wants."""
+    fake, session = live(began(), ready("on"), *expect("interrupt", {}), interrupted())
+    run = session.run("q")
+    fake.wait("on")
+    until(lambda: run._channel.begun)
+    session.close()
+    assert taken_back(fake) == [True]
+
+
 def test_interrupt_that_the_cli_ignores(live, clock):
     """It agrees and goes on: after the grace the session is ended, in bounds."""
     fake, session = live(began(), ready("on"), *expect("interrupt", {}), hang())
