@@ -112,8 +112,6 @@ class SessionReader(Reader):
         self._notice_interrupt()
         if turn is not None and turn.withdrawn and turn is self._turn:
             self._end_turn()
-        if "store" in self._at:  # set, or a batch of it is settled
-            self._end_turn()
         if turn is not None and turn.hard:
             self._channel.hard = self._channel.cancelled = True
         elif turn is not None and turn.cancelled and turn is self._turn:  # it may have ended just above
@@ -126,6 +124,8 @@ class SessionReader(Reader):
         elif closing is not None and closing < self._close_grace and "exit" in self._at:  # somebody has less time
             self._close_grace = closing
             self._at.set(exit=min(self._at.get("exit", math.inf), monotonic() + closing))
+        if "store" in self._at:  # set, or a batch of it is settled; or the wait is shorter now
+            self._end_turn()
         if self._channel.cancelled:
             self._stop("cancelled", _cleanup.cancelled("the session was closed"))
             if self._channel.hard:

@@ -1388,7 +1388,7 @@ def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
     blocked.released.set()
 
 
-def test_a_turn_of_a_session_that_is_closed_waits_less(play, config, graces, clock, blocked, held):
+def test_a_turn_of_a_session_that_is_closed_waits_less(play, config, graces, blocked, held):
     """For the store, also where the CLI takes its time to end."""
     graces(term=0.1, store=1000)
     fake = play(*expect_initialize(), turn(mirror(config, 1), answer="a"), wait_for("end"))
@@ -1397,8 +1397,6 @@ def test_a_turn_of_a_session_that_is_closed_waits_less(play, config, graces, clo
     assert blocked.entered.wait(DEADLINE)
     assert held.wait(DEADLINE)
     session._channel.ask_to_close(1000)
-    clock.move(0, session)  # the reader has seen that
-    clock.move(0, session)
     assert [event.data["waiting"] for event in errors(Background(list, run).result())] == [True]
     fake.release("end")
     blocked.released.set()
