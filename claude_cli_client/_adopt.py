@@ -225,12 +225,18 @@ def _message_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def _subagents(path: str, projects: str) -> Iterator[Transcript]:
-    for agent in subagents_of(path).values():
+    """Without those that are removed just now, or not ours to read: the conversation does not need them."""
+    try:
+        agents = subagents_of(path)
+    except OSError as error:
+        raise_unless_absent(error)
+        return
+    for agent in agents.values():
         try:
             with TranscriptFile(agent) as file:
                 about = file.parents()
                 entries = _entries(file)
-        except OSError as error:  # removed just now, or not ours to read: the conversation does not need it
+        except OSError as error:
             raise_unless_absent(error)
             continue
         yield _key(projects, agent), [{"type": "agent_metadata", **about}, *entries] if about else entries

@@ -167,7 +167,7 @@ def _entries(path: str, word: str = "") -> list[dict[str, Any]]:
         for line in file:
             try:
                 entry = json.loads(line) if word in line else None
-            except ValueError:
+            except (ValueError, RecursionError):  # or one that is nested too deep
                 continue
             if isinstance(entry, dict):
                 found.append(entry)

@@ -53,11 +53,15 @@ def to_json(name: str, value: Any) -> str:
 
 def loads(text: str) -> Any:
     """JSON as the CLI takes it: numbers of any length, which Python does not take for whole ones, but no NaN."""
-    return json.loads(text, parse_constant=_no_number, parse_int=_number)
+    return json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_number)
+
+
+def _whole(word: str) -> float:
+    return int(word) if len(word) < 20 else _number(word)
 
 
 def _number(word: str) -> float:
-    return int(word) if len(word) < 20 else max(-_LARGEST, min(float(word), _LARGEST))
+    return max(-_LARGEST, min(float(word), _LARGEST))
 
 
 def _no_number(word: str) -> Any:

@@ -113,6 +113,15 @@ def test_turns_that_a_store_lacks(config, tmp_path, fails, number, ending):
     assert (caught.value.errno, caught.value.retryable) == (number, True)
 
 
+@pytest.mark.parametrize("number", ABSENCES)
+@pytest.mark.parametrize("ending", ["agent-a.jsonl", "agent-a.meta.json", "subagents"])
+def test_turns_beside_what_is_not_for_us(config, tmp_path, fails, number, ending):
+    """A subagent that is another user's, as one of root's, costs itself and not the conversation."""
+    fails(number, ending)
+    found = _adopt.local_transcripts(SESSION_ID, str(tmp_path), str(config))
+    assert [entry["uuid"] for entry in found[-1][1]] == [SESSION_ID]
+
+
 @pytest.mark.parametrize("number", FAILURES)
 def test_the_latest_session(config, tmp_path, fails, number):
     """Not the one before it."""

@@ -623,7 +623,8 @@ def test_settings_that_the_cli_takes_go_along(tmp_path):
     """With bytes that are no text, or a number that Python takes for none: what they deny is denied."""
     for name in ("c", "t"):
         (tmp_path / name).mkdir()
-    content = b'{"x": "\xff", "n": ' + b"9" * 5000 + b', "enabledPlugins": {}, "permissions": {"deny": ["Read"]}}'
+    numbers = b'"n": ' + b"9" * 5000 + b', "f": -1e999'
+    content = b'{"x": "\xff", ' + numbers + b', "enabledPlugins": {}, "permissions": {"deny": ["Read"]}}'
     (tmp_path / "c" / "settings.json").write_bytes(content)
     copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
     copied = (tmp_path / "t" / "settings.json").read_text()
