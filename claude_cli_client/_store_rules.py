@@ -22,6 +22,7 @@ AGENT: Final = SessionKey(*KEY[:2], "subagents/agent-a75")
 
 _THREADS = 8
 _BATCHES = 10  # of each thread
+_LARGE = 2**23
 _MANY = 10_001
 _NEWER = 2_000
 _GATHERING = 60.0  # seconds until all threads are there
@@ -170,17 +171,17 @@ def entries_come_back_equal(store: Any) -> None:
 
 @rule()
 def large_entries_are_kept(store: Any) -> None:
-    """An entry of 1 MiB comes back whole, also between small ones."""
-    entries = [entry(1), entry(2, text="x" * 2**20), entry(3, text="\u20ac" * 2**18), entry(4)]
+    """An entry of 8 MiB, as one with an image may be, comes back whole, also between small ones."""
+    entries = [entry(1), entry(2, text="x" * _LARGE), entry(3, text="\u20ac" * 2**18), entry(4)]
     store.append(KEY, entries)
     expect_entries(store, KEY, entries)
 
 
 @rule()
 def many_entries_are_kept(store: Any) -> None:
-    """More than 10,000 entries, in batches of 1, 500 and thousands, come back, all and in order."""
-    entries = [entry(number) for number in range(_MANY)]
-    for begin, end in ((0, 1), (1, 501), (501, _MANY // 2), (_MANY // 2, _MANY)):
+    """More than 10,000 entries come back, all and in order, also of one batch: a conversation may be stored at once."""
+    entries = [entry(number) for number in range(501 + _MANY)]
+    for begin, end in ((0, 1), (1, 501), (501, 501 + _MANY)):
         store.append(KEY, entries[begin:end])
     expect_entries(store, KEY, entries)
 

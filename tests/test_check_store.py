@@ -26,6 +26,7 @@ _RACE = 0.002  # seconds between two steps that a faulty store takes one after t
 @pytest.fixture
 def quick(monkeypatch):
     """A store gets through in a tenth of the time, and what a faulty one does wrong shows all the same."""
+    monkeypatch.setattr(_store_rules, "_LARGE", 2**20)
     monkeypatch.setattr(_store_rules, "_MANY", 1200)
     monkeypatch.setattr(_store_rules, "_NEWER", 1100)
     monkeypatch.setattr(_store_rules, "_BATCHES", 4)
@@ -198,6 +199,12 @@ class RefusesNul(MemoryStore):
 class Cut(MemoryStore):
     def append(self, key, entries):
         super().append(key, [entry for entry in entries if len(json.dumps(entry)) < 2**20])
+
+
+@breaks("many_entries_are_kept")
+class CutBatch(MemoryStore):
+    def append(self, key, entries):
+        super().append(key, entries[:1199])
 
 
 @breaks("many_entries_are_kept")
