@@ -295,7 +295,7 @@ class SessionReader(Reader):
         if mirror.is_flushed:
             return False
         due = self._at.get("store", monotonic() + _channel.STORE_GRACE)
-        if turn.cancelled or turn.stopped or self._closed_input:
+        if turn.cancelled or turn.interrupted or turn.stopped or self._closed_input:
             due = min(due, monotonic() + self._channel.grace)
         self._at.set(store=due)
         return True

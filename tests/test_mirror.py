@@ -1376,14 +1376,15 @@ def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blo
     assert event.data["waiting"] is True
 
 
-def test_a_cancelled_turn_waits_less(live, config, graces, blocked):
-    """A turn whose end waits for a store is told at once when it is cancelled and the grace is over."""
+@pytest.mark.parametrize("how", ["cancel", "interrupt"])
+def test_a_turn_that_nobody_wants_waits_less(live, config, graces, blocked, held, how):
+    """One whose end waits for a store is told when it is cancelled, or interrupted, and the grace is over."""
     graces(term=0.1, store=1000)
-    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"))
+    _, session = live(Broken(blocked), turn(mirror(config, 1), answer="a"), *expect("interrupt", {}))
     run = session.run("1")
     rest = Background(list, run)
-    blocked.entered.wait(10)
-    run.cancel()
+    assert held.wait(DEADLINE)
+    getattr(run if how == "cancel" else session, how)()
     assert [event.type for event in rest.result()][-2:] == ["mirror_error", "result"]
     blocked.released.set()
 
