@@ -144,7 +144,7 @@ class Event:
     stop_reason: str = ""
     terminal_reason: str = ""
     structured_output: Any = None
-    permission_denials: tuple[Mapping[str, Any], ...] = ()  # not complete: denied reads are missing
+    permission_denials: tuple[Mapping[str, Any], ...] = ()
     result_index: int | None = None
     exit_code: int | None = None  # of the CLI, on the terminal event; negative: died of that signal
     # --- time, in milliseconds
