@@ -227,6 +227,8 @@ class SessionReader(Reader):
             if event.type == "command_lifecycle" and event.data.get("command_uuid") == turn.uuid
         ]
         if "cancelled" in states or turn.reducer.is_complete:
+            if turn.reducer.init is None and turn.reducer.answer is None:  # by a request that was not told of the turn
+                turn.stopped = turn.stopped or ("", "the turn was interrupted")
             self._end_turn()
         elif turn.reducer.is_over and "settle" not in self._at:
             self._at.set(settle=monotonic() + _SETTLE)

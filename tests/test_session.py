@@ -428,9 +428,18 @@ def test_a_cli_that_names_no_prompts(live, monkeypatch):
     assert session.ask("q").result == "old too"
 
 
-def test_a_prompt_that_is_dropped(live):
-    """`cancelled` without a result ends the turn: ProcessError, and the session goes on."""
+def test_a_prompt_that_is_taken_back(live):
+    """By a request of the caller's own: nobody is to try it again, and the session goes on."""
     _, session = live(wait_for_line({"type": "user"}), lifecycle("queued"), lifecycle("cancelled"), turn())
+    with pytest.raises(InterruptedTurnError, match="was interrupted") as caught:
+        session.ask("q")
+    assert not caught.value.retryable
+    assert session.ask("q2").result == "done"
+
+
+def test_a_turn_that_is_dropped(live):
+    """`cancelled` without a result of a turn that began ends it: ProcessError, and the session goes on."""
+    _, session = live(began(), lifecycle("cancelled"), turn())
     with pytest.raises(ProcessError, match="without a result"):
         session.ask("q")
     assert session.ask("q2").result == "done"
