@@ -87,6 +87,15 @@ def call_tool(server: str, tool: str, arguments: Mapping[str, Any] | None = None
     return (*steps, Step("check_tool", (server, tool))) if more.get("answered", True) else steps
 
 
+def cancel_call(server: str, number: int = 2) -> tuple[Step, ...]:
+    """The CLI does not want the result of this `call_tool` any more, and tells its server.
+
+    As it does with an interrupt, behind it; `interrupted` does not, since a script says itself what is open.
+    """
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+    return ask("mcp_message", server_name=server, message=message)
+
+
 def call_hook(
     callback_id: str, event: str, *, fields: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[Step, ...]:  # fmt: skip

@@ -70,6 +70,7 @@ from ._fake_control import (
     call_hook,
     call_tool,
     cancel_ask,
+    cancel_call,
     ended,
     expect,
     expect_initialize,
@@ -127,12 +128,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL", "PROMPT_UUID", "SESSION_ID", "VERSION", "Call", "FakeCLI", "SimulatedCLI", "Step", "api_failure",
-    "api_retry", "ask", "ask_permission", "began", "call_hook", "call_tool", "cancel_ask", "check_store",
-    "close_stream", "delta", "die_by", "ended", "exit_with", "expect", "expect_initialize", "hang", "ignore_int",
-    "ignore_stdin", "ignore_term", "init", "interrupted", "large_text", "lifecycle", "on_term", "pause",
-    "raw_bytes", "read_stdin", "ready", "repeat", "reply", "result", "say", "say_capture", "start_child", "stream",
-    "text", "thinking", "to_stderr", "tool_result", "tool_use", "touch", "turn", "wait_for", "wait_for_answer",
-    "wait_for_line", "wait_for_request",
+    "api_retry", "ask", "ask_permission", "began", "call_hook", "call_tool", "cancel_ask", "cancel_call",
+    "check_store", "close_stream", "delta", "die_by", "ended", "exit_with", "expect", "expect_initialize", "hang",
+    "ignore_int", "ignore_stdin", "ignore_term", "init", "interrupted", "large_text", "lifecycle", "on_term",
+    "pause", "raw_bytes", "read_stdin", "ready", "repeat", "reply", "result", "say", "say_capture", "start_child",
+    "stream", "text", "thinking", "to_stderr", "tool_result", "tool_use", "touch", "turn", "wait_for",
+    "wait_for_answer", "wait_for_line", "wait_for_request",
 ]  # fmt: skip
 
 _POLL = 0.002
@@ -209,10 +210,9 @@ class FakeCLI:
     call; None: they are calls like any other. `directory` is where the fake's own directory is
     made (default: the system's for temporary files); it must not be mounted noexec.
 
-    Starts may overlap and may come from any thread or process. The script runs under the Python
-    that runs the test. `close()` kills what is left of the fake and of its children, and removes
-    the directory; `with` does it too, and at last the end of the interpreter. After a fork, only the
-    process that made the fake closes it.
+    Starts may overlap and may come from any thread or process. The script runs under the Python that runs the test.
+    `close()` kills what is left of the fake and of its children, and removes the directory; `with` does it too, and at
+    last the end of the interpreter. After a fork, only the process that made the fake closes it.
     """
 
     def __init__(

@@ -45,11 +45,11 @@ from claude_cli_client._turn import Turn
 from claude_cli_client.testing import (
     PROMPT_UUID,
     Step,
-    ask,
     ask_permission,
     began,
     call_hook,
     call_tool,
+    cancel_call,
     die_by,
     ended,
     exit_with,
@@ -749,10 +749,9 @@ def test_a_call_of_a_tool_is_cancelled_by_the_cli_alone(live):
         context.wait_cancelled(DEADLINE)
         return "late"
 
-    notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
     _, session = live(
         began(), call_tool("x", "look", number=7, answered=False), ready("on"), interrupted(in_tool=True), turn(),
-        turn(ask("mcp_message", server_name="x", message=notice)), mcp_servers={"x": ToolServer([look])},
+        turn(cancel_call("x", 7)), mcp_servers={"x": ToolServer([look])},
     )  # fmt: skip
     run = session.run("q")
     context = contexts.get(timeout=DEADLINE)
