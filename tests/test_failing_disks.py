@@ -253,9 +253,9 @@ def test_settings_that_are_written_just_now(config, tmp_path, monkeypatch, first
     assert (copied(config, tmp_path) / "settings.json").read_text() == first
 
 
-def test_two_deletions_at_once(config, monkeypatch):
-    """What another one has removed meanwhile is no error, and what it has left is removed."""
-    project = next((config / "projects").iterdir())
+@pytest.fixture
+def another_deletes(monkeypatch):
+    """Each file is removed by somebody else, the moment before we do it."""
     unlink = os.unlink
 
     def after_the_other_one(path, **named):
@@ -263,22 +263,22 @@ def test_two_deletions_at_once(config, monkeypatch):
         unlink(path, **named)
 
     monkeypatch.setattr(os, "unlink", after_the_other_one)
+
+
+@pytest.mark.usefixtures("another_deletes")
+def test_two_deletions_at_once(config):
+    """What another one has removed meanwhile is no error, and what it has left is removed."""
+    project = next((config / "projects").iterdir())
     _transcript_file.remove(str(project / f"{SESSION_ID}.jsonl"))
     assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
 
 
-def test_two_deletions_of_a_link_at_once(config, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("another_deletes")
+def test_two_deletions_of_a_link_at_once(config, tmp_path):
     """Nor where the session's folder is a link, which is not followed."""
     project = next((config / "projects").iterdir())
     shutil.move(project / SESSION_ID, tmp_path / "elsewhere")
     (project / SESSION_ID).symlink_to(tmp_path / "elsewhere")
-    unlink = os.unlink
-
-    def after_the_other_one(path, **named):
-        unlink(path, **named)
-        unlink(path, **named)
-
-    monkeypatch.setattr(os, "unlink", after_the_other_one)
     _transcript_file.remove(str(project / f"{SESSION_ID}.jsonl"))
     assert sorted(os.listdir(project)) == [f"{OLDER}.jsonl"]
     assert os.listdir(tmp_path / "elsewhere") == ["subagents"]
