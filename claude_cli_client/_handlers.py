@@ -18,6 +18,7 @@ store lacks), a turn would go on without them, and nobody hear of it: better non
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Final
 
 # Nothing has this name, or nothing that this user may see, or it is no regular file.
@@ -25,6 +26,8 @@ _ABSENT: Final = frozenset((
     errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EISDIR, errno.EINVAL,
     errno.ENXIO,
 ))  # fmt: skip
+Doubt = Callable[[BaseException], None]  # one of the `raise_...` below: raises again what is no answer
+
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 

@@ -6,6 +6,7 @@ directory's own folder, then in those of the worktrees of its git repository.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -14,14 +15,12 @@ from typing import Any
 from . import _transcript_file as transcript_file
 from ._checks import is_uuid
 from ._ends import summary_of
-from ._handlers import raise_unless_absent, raise_unless_of_file
+from ._handlers import Doubt, raise_unless_absent, raise_unless_of_file
 from ._project_folders import Folder, all_folders, config_folder, folders_of, is_of, worktrees
 from ._summary import SessionInfo, session_info
 from ._transcript_file import TranscriptFile
 from ._transcript_key import SUFFIX
 from .errors import SessionNotFoundError
-
-_Doubt = Callable[[BaseException], None]  # raises again what is no answer
 
 
 class OnDisk:
@@ -44,7 +43,7 @@ class OnDisk:
         doubt = raise_unless_absent if exact else raise_unless_of_file
         found = [
             (-status.st_mtime_ns, name, status.st_size, folder)
-            for folder in self._listed_folders(include_worktrees)
+            for folder in self._listed_folders(include_worktrees, doubt)
             for name, status in self._files(folder, doubt)
         ]
         found.sort(key=lambda row: row[:2])
@@ -56,23 +55,23 @@ class OnDisk:
                 shown.add(session_id)
                 yield info
 
-    def _listed_folders(self, include_worktrees: bool) -> list[Folder]:
+    def _listed_folders(self, include_worktrees: bool, doubt: Doubt) -> list[Folder]:
         if self._directory is None:
-            return all_folders(self._projects)
+            return all_folders(self._projects, doubt)
         folders = folders_of(self._projects, self._directory)
         others = worktrees(self._directory) if include_worktrees else []
         if len(others) > 1:  # a repository without other worktrees adds nothing, not even to its subdirectories
             folders += [folder for path in others for folder in folders_of(self._projects, path)]
         return list({folder.path: folder for folder in reversed(folders)}.values())
 
-    def _files(self, folder: Folder, doubt: _Doubt) -> Iterator[tuple[str, os.stat_result]]:
+    def _files(self, folder: Folder, doubt: Doubt) -> Iterator[tuple[str, os.stat_result]]:
         try:
             entries = list(os.scandir(folder.path))
         except OSError as error:
             doubt(error)
-            if self._directory is not None:
+            if self._directory is not None and not isinstance(error, FileNotFoundError):
                 raise
-            return  # one of many, removed just now or another user's
+            return  # removed just now; or one of many, another user's
         for entry in entries:
             if entry.name.endswith(SUFFIX) and is_uuid(entry.name[: -len(SUFFIX)]):
                 try:
@@ -92,10 +91,12 @@ class OnDisk:
         return next((info for info in rows if info is not None), None)
 
     def open(self, session_id: str) -> TranscriptFile:
-        return TranscriptFile(self._path(session_id))
+        with self._still_there(session_id):
+            return TranscriptFile(self._path(session_id))
 
     def append(self, session_id: str, entry: Mapping[str, Any]) -> None:
-        transcript_file.append(self._path(session_id), entry)
+        with self._still_there(session_id):
+            transcript_file.append(self._path(session_id), entry)
 
     def delete(self, session_id: str) -> None:
         """Without a directory in every project that has it: its copies are the same conversation."""
@@ -115,6 +116,14 @@ class OnDisk:
         return TranscriptFile(path)
 
     # --- finding it
+
+    @contextlib.contextmanager
+    def _still_there(self, session_id: str) -> Iterator[None]:
+        """It may be removed between the look for it and what is done then."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise self._missing(session_id) from None
 
     def _path(self, session_id: str) -> str:
         for folder, _ in self._found(session_id, transcript_file.status_of):
@@ -173,7 +182,7 @@ def _removable(path: str) -> os.stat_result | None:
 
 
 def _info(
-    folder: Folder, name: str, time_ns: int, size: int, doubt: _Doubt = raise_unless_of_file
+    folder: Folder, name: str, time_ns: int, size: int, doubt: Doubt = raise_unless_of_file
 ) -> SessionInfo | None:
     """None too for a file that cannot be read, unless `doubt` raises: a list is not failed by one of its rows."""
     try:

@@ -13,7 +13,7 @@ import stat
 import unicodedata
 from typing import Final, NamedTuple
 
-from ._handlers import raise_hosts, raise_unless_absent, raise_unless_of_file
+from ._handlers import Doubt, raise_hosts, raise_unless_absent, raise_unless_of_file
 from ._process import inherited
 from ._project_key import is_cut, prefix, project_key
 from ._regular_file import content
@@ -79,13 +79,23 @@ def folders_of(projects: str, directory: str) -> list[Folder]:
     return [Folder(folder.path, forms[0], False) for folder in found]
 
 
-def all_folders(projects: str) -> list[Folder]:
-    """The folders of all projects. Raises `OSError` if there are some that we may not see."""
+def all_folders(projects: str, doubt: Doubt = raise_unless_absent) -> list[Folder]:
+    """The folders of all projects. Raises `OSError` if we may not see them, and what `doubt` raises of a single one."""
     try:
         with os.scandir(projects) as entries:
-            return [Folder(entry.path) for entry in entries if is_folder(entry.path)]
+            return [Folder(entry.path) for entry in entries if _is_one(entry, doubt)]
     except (FileNotFoundError, NotADirectoryError):  # no session was ever written here
         return []
+
+
+def _is_one(entry: os.DirEntry[str], doubt: Doubt) -> bool:
+    try:
+        return is_folder(entry.path)
+    except OSError as error:
+        if isinstance(error, PermissionError) and not entry.is_symlink():
+            raise  # then they all are closed to us
+        doubt(error)  # one of many, which leads to another disk, or to another user's
+        return False
 
 
 def is_folder(path: str) -> bool:

@@ -214,6 +214,40 @@ def test_a_list(config, tmp_path, fails, number):
             client.list_sessions(config_dir=config)
 
 
+@pytest.fixture
+def elsewhere(config, tmp_path):
+    """A second project, whose folder is a link; its name."""
+    (tmp_path / "elsewhere").mkdir()
+    (config / "projects" / "-elsewhere").symlink_to(tmp_path / "elsewhere")
+    return "-elsewhere"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_project_that_is_another_users(config, tmp_path, fails, elsewhere, number):
+    """It costs itself: the others are listed, found, and known to a resume."""
+    fails(number, elsewhere)
+    assert [info.session_id for info in client.list_sessions(config_dir=config)] == [SESSION_ID, OLDER]
+    assert client.get_session(OLDER, config_dir=config) is not None
+    assert _adopt.local_transcripts(OLDER, "/another", str(config))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, *AWAY])
+def test_a_project_on_a_disk_that_is_away(config, fails, elsewhere, number):
+    """It costs itself in a list; whether a session is there, a resume does not guess."""
+    fails(number, elsewhere)
+    assert [info.session_id for info in client.list_sessions(config_dir=config)] == [SESSION_ID, OLDER]
+    with pytest.raises(StartError, match=elsewhere):
+        _adopt.local_transcripts(OLDER, "/another", str(config))
+
+
+def test_projects_that_are_closed_to_us(config, fails):
+    """No empty list: it would be a lie."""
+    (project,) = os.listdir(config / "projects")
+    fails(errno.EACCES, project)
+    with pytest.raises(PermissionError):
+        client.list_sessions(config_dir=config)
+
+
 # --- what would be waited for, and what changes meanwhile
 
 

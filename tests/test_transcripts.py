@@ -23,6 +23,7 @@ from claude_cli_client import (
     SessionNotFoundError,
     SessionStore,
     StoreError,
+    _on_disk,
     _project_folders,
     _store_calls,
     _transcript_file,
@@ -769,20 +770,44 @@ def test_a_cut_last_line_swallows_nothing(disk, end):
     assert disk.file(session_id).read_bytes().count(b"\n") == 4
 
 
-def test_changing_creates_nothing(disk, monkeypatch):
-    """A file that vanishes just before it is opened is an error, and stays away."""
+OF_ONE = {
+    "get_messages": client.get_messages,
+    "rename_session": lambda session_id, **where: client.rename_session(session_id, "t", **where),
+    "tag_session": lambda session_id, **where: client.tag_session(session_id, "t", **where),
+    "fork_session": client.fork_session,
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_a_session_that_vanishes(disk, monkeypatch, name):
+    """Just before it is opened: it is not there, and stays away."""
     session_id = disk.put(said("p"))
     path = disk.file(session_id)
     opened = _transcript_file.opened
 
-    def vanish(name, flags):
-        path.unlink()
-        return opened(name, flags)
+    def vanish(name, *flags):
+        path.unlink(missing_ok=True)
+        return opened(name, *flags)
 
     monkeypatch.setattr(_transcript_file, "opened", vanish)
-    with pytest.raises(FileNotFoundError):
-        client.rename_session(session_id, "t", **disk.where)
+    with pytest.raises(SessionNotFoundError, match=session_id):
+        OF_ONE[name](session_id, **disk.where)
     assert not path.exists()
+
+
+def test_a_project_that_vanishes(disk, monkeypatch, tmp_path):
+    """Between the look for its folder and the one into it: it has no sessions."""
+    disk.put(said("p"), directory=tmp_path)
+    found = _on_disk.folders_of
+
+    def vanish(*args):
+        folders = found(*args)
+        for folder in folders:
+            shutil.rmtree(folder.path)
+        return folders
+
+    monkeypatch.setattr(_on_disk, "folders_of", vanish)
+    assert client.list_sessions(tmp_path, include_worktrees=False, **disk.where) == []
 
 
 def test_a_title_is_not_written_through_a_link(disk, tmp_path):
