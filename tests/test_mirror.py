@@ -1376,6 +1376,22 @@ def test_whoever_wakes_a_turn_that_waits_for_the_store(live, config, graces, blo
     assert event.data["waiting"] is True
 
 
+def test_what_is_written_while_a_turn_waits_for_the_store(live, config, blocked, graces, held):
+    """What background work writes then is not waited for: its turn would not end as long as that goes on."""
+    graces(store=1000)
+    first = Blocked()
+    store = Broken(lambda number: (blocked if number else first)(0))
+    steps = turn(mirror(config, 1), answer="a"), wait_for("more"), mirror(config, 2), expect("mcp_status", {})
+    fake, session = live(store, *steps)
+    rest = Background(list, session.run("1"))
+    assert held.wait(DEADLINE)
+    fake.release("more")
+    session.mcp_status()  # so the reader has what was said before
+    first.released.set()
+    assert rest.result()[-1].result == "a"
+    assert store.numbers() == [1]
+
+
 @pytest.mark.parametrize("how", ["cancel", "interrupt"])
 def test_a_turn_that_nobody_wants_waits_less(live, config, graces, blocked, held, how):
     """One whose end waits for a store is told when it is cancelled, or interrupted, and the grace is over."""
