@@ -398,6 +398,14 @@ def test_bash_rule_is_for_monitor_too():
     assert isinstance(answer(unattended(["Bash"]), "Monitor", command="git log"), Deny)
 
 
+def test_exact_bash_rule_is_for_monitor_too():
+    """One that is several commands allows these together, in Monitor as in Bash, and none of them alone."""
+    rule = ["Bash(make && make test)"]
+    for name in ("Bash", "Monitor"):
+        assert isinstance(answer(unattended(rule), name, command="make && make test"), Allow)
+        assert isinstance(answer(unattended(rule), name, command="make test"), Deny)
+
+
 def test_parts():
     """The parts of a command are as they are written."""
     assert parts("a 'x;y' && b | c\n d") == ["a 'x;y'", "b", "c", "d"]
