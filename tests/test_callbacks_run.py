@@ -963,7 +963,7 @@ class AtWork:
         with _serial.one_at_a_time(server, self.wanted):
             self.context = contextvars.copy_context()
             self.began.set()
-            self.end.wait(DEADLINE)
+            assert self.end.wait(DEADLINE)
 
     def waits(self):
         until(lambda: self.wanted.looks > 3)
@@ -1017,6 +1017,25 @@ def test_a_call_within_another_server_s_call_waits(monkeypatch):
     assert inner.waits()
     for one in (stranger, inner, outer):
         one.ends()
+
+
+def test_a_call_within_another_server_s_call_is_within_the_outer_one(monkeypatch):
+    """A tool of A runs a turn that calls B, and that one calls A: it would wait for itself."""
+    monkeypatch.setattr(_serial, "_LOOK", 0.001)
+    outer = AtWork(CALC, contextvars.copy_context())
+    assert outer.began.wait(DEADLINE)
+    between = AtWork(ToolServer([add]), outer.context)
+    assert between.began.wait(DEADLINE)
+    for one in (AtWork(CALC, between.context), between, outer):
+        one.ends()
+
+
+def test_a_call_leaves_nothing_in_its_context():
+    """Whoever makes many of them in one would gather their servers."""
+    before = dict(contextvars.copy_context())
+    with _serial.one_at_a_time(CALC, threading.Event()):
+        assert dict(contextvars.copy_context()) != before
+    assert dict(contextvars.copy_context()) == before
 
 
 def test_a_tool_that_is_wanted_is_waited_for(play, monkeypatch):
