@@ -502,6 +502,32 @@ def test_a_lock_that_vanished_threads_hold_does_not_stop_the_child() -> None:
         gone(fake)
 
 
+def test_a_call_of_the_child_waits_for_none_that_is_not_there() -> None:
+    """A tool forks; what was made within its call is the parent's, and has its turn in the child for ever."""
+    with FakeCLI([init()]) as fake:
+        forks(
+            """
+            import contextvars
+            from claude_cli_client import ToolServer, _serial
+            server = ToolServer([])
+            def call(began, over):
+                with _serial.one_at_a_time(server, threading.Event()):
+                    began.set()
+                    over.wait()
+            began, over, at_once = (threading.Event() for _ in range(3))
+            at_once.set()
+            with _serial.one_at_a_time(server, threading.Event()):
+                thread(contextvars.copy_context().run, call, began, over)
+                began.wait()
+                reap(fork(lambda: call(threading.Event(), at_once)))
+                say("free")
+                over.set()
+            """,
+            fake,
+            ["free"],
+        )
+
+
 def test_ctrl_c_in_the_middle_of_a_fork_loses_no_lock() -> None:
     """SIGINT comes while `os.fork` runs: a hook of ours that it interrupts must have done its work."""
     with (
