@@ -619,6 +619,15 @@ def test_settings_that_are_no_json(tmp_path, name, login):
     assert len(list((tmp_path / "t").iterdir())) == 1 + login
 
 
+@pytest.mark.parametrize("name", [".credentials.json", ".claude.json"])
+def test_credentials_and_state_that_are_no_json(tmp_path, name):
+    """Stay behind: what is in them, a refresh token for one, nobody can take out."""
+    fill(tmp_path / "c", {name: json.dumps(CREDENTIALS)[:-1]})
+    (tmp_path / "t").mkdir()
+    copy_config({"CLAUDE_CONFIG_DIR": str(tmp_path / "c")}, "/", str(tmp_path / "t"))
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 def test_settings_that_the_cli_takes_go_along(tmp_path):
     """With bytes that are no text, or a number that Python takes for none: what they deny is denied."""
     for name in ("c", "t"):
