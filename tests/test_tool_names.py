@@ -75,6 +75,13 @@ def test_guard_by_a_name_that_no_tool_can_have(name, written):
         assert str(caught.value).endswith(f"nothing: to the CLI it is {written}")
 
 
+@pytest.mark.parametrize("name", ["mcp__my.*", "mcp__my.shop", "mcp__my.shop__price"])
+def test_guard_for_a_server_without_tools(name):
+    """The server itself has a name, too, and what fits it is meant for it."""
+    with pytest.raises(ValueError, match="nothing: to the CLI it is mcp__my_"):
+        merge({}, {"mcp_servers": {"my.shop": ToolServer([])}, "disallowed_tools": [name]})
+
+
 def test_rule_of_the_preset_with_a_name_that_no_tool_can_have():
     """It is refused whatever servers there are, with the name to write."""
     with pytest.raises(
