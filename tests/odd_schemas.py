@@ -89,6 +89,10 @@ LEFT_OUT = {
     "items_d20": of_a(
         {"type": "array", "items": [{"type": "string"}]}, **{"$schema": "https://json-schema.org/draft/2020-12/schema"}
     ),
+    "items_d20_hash": of_a(
+        {"type": "array", "items": [{"type": "string"}]},
+        **{"$schema": "https://json-schema.org/draft/2020-12/schema#"},
+    ),
     "prefix_empty": of_a({"prefixItems": []}),
     "prefix_odd": of_a({"prefixItems": {}}),
     "min_str": of_a({"minimum": "1"}),
@@ -147,6 +151,7 @@ LEFT_OUT = {
     "propnames_odd": of_a({"propertyNames": 5}),
     "uneval_odd": of_a({"unevaluatedProperties": 5}),
     "content_odd": of_a({"contentEncoding": 5}),
+    "content_schema_odd": of_a({"contentSchema": 5}),
     "top_desc_num": of_a({}, description=5),
     "top_title_num": of_a({}, title=5),
     "deep": of_a({"anyOf": [{"type": "array", "items": {"type": "object", "properties": {"x": {"type": "Str"}}}}]}),
