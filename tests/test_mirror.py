@@ -29,6 +29,7 @@ from claude_cli_client import (
     StartError,
     TurnCancelled,
     TurnTimeout,
+    _cleanup,
     _mirror,
     _project_folders,
     _session_reader,
@@ -1135,6 +1136,25 @@ def test_a_store_that_was_down_is_tried_anew(sole, monkeypatch):
     store.up = True
     known.finish(DEADLINE, lambda: None)
     assert store.numbers() == [1]
+
+
+def test_the_reader_does_not_stay_with_what_fails(sole, monkeypatch):
+    """At the interpreter's end no thread begins any more: the reader stores then, and no flush can come meanwhile."""
+
+    class Threads:
+        Event = threading.Event
+
+        class Thread(threading.Thread):
+            def start(self):
+                raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(_mirror, "threading", Threads)
+    monkeypatch.setattr(_cleanup, "ending", True)
+    store = Broken(fail(OSError("no"), 10))
+    known, put = sole(store)
+    put(1)
+    assert is_idle(known)
+    assert (known.lost, store.numbers()) == (1, [])
 
 
 def test_a_store_is_not_called_when_it_was_given_up(sole, monkeypatch):
