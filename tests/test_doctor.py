@@ -141,6 +141,15 @@ def test_a_credential_in_the_environment(place, name):
     assert only(place, "login") == (OK, f"{name} -> ")
 
 
+def test_settings_of_the_machine_are_in_the_order_of_their_names(place, monkeypatch):
+    """The last one counts, and a disk lists them in any order."""
+    more = f"{place.managed}/managed-settings.d"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", lambda path: ["20.json", "30.json", "10.json"])
+        files = place.settings_files
+    assert files[4:] == [f"{more}/{number}.json" for number in (10, 20, 30)]
+
+
 def test_an_api_key_helper_in_any_settings_file(place):
     """`apiKeyHelper` of the user, the project, the local file and the managed ones count."""
     del place.environ["ANTHROPIC_API_KEY"]
