@@ -9,8 +9,10 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from waiting import DEADLINE
@@ -35,7 +37,10 @@ from claude_cli_client.testing import SESSION_ID, init, result
 
 OLDER = "00000000-0000-4000-8000-000000000002"
 FAILURES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE]
-ABSENCES = [errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR]
+ABSENCES = [
+    errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM,
+    errno.EISDIR, errno.EINVAL, errno.ENXIO,  # a folder, a pipe, a socket
+]  # fmt: skip
 
 
 def line(session_id, **more):
@@ -74,7 +79,7 @@ def fails(monkeypatch):
 
             return refuse
 
-        for name in ("open", "stat", "scandir", "listdir"):
+        for name in ("open", "stat", "lstat", "scandir", "listdir"):
             monkeypatch.setattr(os, name, function(getattr(os, name)))
 
     return begin
@@ -248,6 +253,76 @@ def test_projects_that_are_closed_to_us(config, fails):
         client.list_sessions(config_dir=config)
 
 
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_project(config, tmp_path, fails, number, everywhere):
+    """Asked for, it is not empty; one of many costs itself, but where the host has no descriptors."""
+    fails(number, project_key(os.path.realpath(tmp_path)))
+    if everywhere and number in (errno.EIO, errno.ESTALE):
+        assert client.list_sessions(config_dir=config) == []
+        return
+    with pytest.raises(OSError, match="projects") as caught:
+        client.list_sessions(None if everywhere else tmp_path, config_dir=config)
+    assert caught.value.errno == number
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("of", ["a project", "a file"])
+def test_a_list_that_ends_too_soon(config, tmp_path, monkeypatch, number, of):
+    """The same where it breaks off: in the list of a project's files, or where the state of one is asked for."""
+    real, key = os.scandir, project_key(os.path.realpath(tmp_path))
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number), SESSION_ID)
+
+    def scandir(path):
+        if not os.fspath(path).endswith(key):
+            return real(path)
+        return refuse() if of == "a project" else [SimpleNamespace(name=f"{SESSION_ID}.jsonl", stat=refuse)]
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    if number in (errno.EIO, errno.ESTALE):
+        assert client.list_sessions(config_dir=config) == []
+    else:
+        with pytest.raises(OSError, match=SESSION_ID):
+            client.list_sessions(config_dir=config)
+    with pytest.raises(StartError):
+        _adopt.local_id(None, str(tmp_path), str(config))
+
+
+@pytest.mark.parametrize("number", [*FAILURES, errno.ENOENT])
+def test_a_list_with_those_of_worktrees(config, tmp_path, monkeypatch, number):
+    """Without git they are not looked for; a host that cannot start it gets no list that is shorter than it is."""
+
+    def refuse(*_, **named):
+        raise OSError(number, os.strerror(number), "git")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    if number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        with pytest.raises(OSError, match="git"):
+            client.list_sessions(tmp_path, config_dir=config)
+    else:
+        assert len(client.list_sessions(tmp_path, config_dir=config)) == 2
+
+
+@pytest.mark.parametrize("number", FAILURES)
+def test_a_repository(tmp_path, fails, number):
+    """A worktree would have a memory of its own."""
+    (tmp_path / ".git").write_text("gitdir: x\n")
+    fails(number, "commondir")
+    with pytest.raises(OSError, match="commondir"):
+        repository(str(tmp_path))
+
+
+@pytest.mark.parametrize("number", FAILURES)
+@pytest.mark.parametrize("session_id", [SESSION_ID, OLDER])
+def test_a_deletion(config, fails, number, session_id):
+    """The caller would hear that there is nothing to delete, or that it is done."""
+    fails(number, f"{session_id}.jsonl")
+    with pytest.raises(OSError, match=session_id):
+        client.delete_session(session_id, config_dir=config)
+
+
 # --- what would be waited for, and what changes meanwhile
 
 
@@ -258,6 +333,12 @@ def test_a_worktree_that_leads_to_a_pipe(tmp_path):
     (tmp_path / "x").mkdir()
     os.mkfifo(tmp_path / "x" / "commondir")
     assert repository(str(tmp_path)) == str(tmp_path)
+
+
+def test_the_beginning_of_a_file(tmp_path):
+    """Whoever wants that alone gets no more, however long the file is."""
+    (tmp_path / "file").write_bytes(b"abcd")
+    assert _regular_file.content(str(tmp_path / "file"), 3) == b"abc"
 
 
 def test_a_pipe_leaves_no_descriptor(tmp_path):
