@@ -845,12 +845,61 @@ def test_long_complaint_of_a_union_is_cut():
     assert len(text) < 1100
 
 
+def test_long_complaint_of_a_derived_union_is_cut():
+    """The same, where each of its members is as near."""
+    members = [TypedDict(letter, {letter * 600: int}) for letter in "ab"]
+    text = complaint(Union[tuple(members)], {})  # noqa: UP007
+    assert text.startswith("value: must be an object (a) or an object (b), not {} (value.aaa")
+    assert text.endswith("...)")
+    assert len(text) < 1100
+
+
+def test_nearest_form_is_of_the_right_kind():
+    """It has more faults than one that is of another kind altogether, of which that is all there is to say."""
+    names = ["a" * 600, "b" * 600]
+    schema = {"anyOf": [{"type": "array"}, {"type": "object", "required": names}]}
+    assert problems(schema, {}) == [f"{name}: is missing" for name in names]
+
+
+def test_no_form_is_of_the_right_kind():
+    """A long complaint, too, if there are many."""
+    forms = [{"const": f"{number:050}"} for number in range(30)]
+    assert len(problems({"anyOf": forms}, 1)) == 1
+
+
 @pytest.mark.parametrize("kind", TREES)
 def test_short_complaint_of_a_union_names_all_forms(kind):
     """One that has fewer members, and so fewer faults, is not the only one that would do."""
     with pytest.raises(Mismatch) as caught:
         TREES[kind]().arguments({"tree": {"op": "pow"}})
     assert all(f'op: must be "{op}", not "pow"' in str(caught.value) for op in ("num", "add", "mul", "neg", "pos"))
+
+
+def test_unions_that_are_members_of_one():
+    """What one of them says of a value is not what the other one says."""
+    either = Union[Annotated[list[int] | None, "numbers"], Annotated[list[str] | None, "words"]]  # noqa: UP007
+    assert converted(either, ["a"]) == ["a"]
+
+
+class Parts(TypedDict):
+    parts: "dict[str, list[int] | Parts]"
+
+
+def test_two_values_at_places_of_the_same_name():
+    """A name may look like the way to another value."""
+    value = {"parts": {"x": {"parts": {"y": [1]}}, "x.parts.y": [2]}}
+    assert converted(Parts, value) == value
+    schema = {"type": ["object", "integer"], "additionalProperties": {"$ref": "#"}}
+    assert problems(schema, {"x": {"y": 1}, "x.y": "z"}) == ['x.y: must be an object or an integer, not "z"']
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_one_value_at_two_places(kind):
+    """Whoever calls with the same object twice reads of each place."""
+    leaf = {"op": "neg", "left": {"op": "num", "value": "x"}}
+    with pytest.raises(Mismatch) as caught:
+        TREES[kind]().arguments({"tree": {"op": "add", "left": leaf, "right": leaf}})
+    assert all(f"tree.{side}.left.value: must be an integer" in str(caught.value) for side in ("left", "right"))
 
 
 @pytest.mark.parametrize("around", range(4))
