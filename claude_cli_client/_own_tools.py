@@ -43,7 +43,7 @@ class OwnTools:
 
     def _is_ours(self, name: str) -> bool:
         """Whether it is one of our servers, or begins as its tools do, or is a pattern of some."""
-        own = any(name == server or name.startswith(f"{server}__") for server in self.servers)
+        own = any(name.startswith(f"{server}__") for server in self.servers)
         return own or any(glob(name, one) for one in (*self.servers, *self.tools))
 
     def _may_be_anothers(self, name: str, whole: str) -> bool:

@@ -127,7 +127,7 @@ def _of_settings(behavior: str) -> Any:
         settings = {} if settings_file(options) else options.get("settings") or {}
         permissions = (loads(settings) if isinstance(settings, str) else settings).get("permissions")
         rules = permissions.get(behavior) if isinstance(permissions, Mapping) else None
-        yield from (rule for rule in rules if isinstance(rule, str)) if isinstance(rules, (list, tuple)) else ()
+        yield from (rule for rule in rules if isinstance(rule, str)) if isinstance(rules, list) else ()
 
     return given
 
