@@ -161,8 +161,11 @@ class SessionReader(Reader):
         self._closed_input = True
         self._close_grace = grace
         assert self._duplex is not None
-        if self._turn is not None:
-            self._stop_turn(self._turn, "cancelled", "the session was closed")
+        turn = self._turn
+        if turn is not None:
+            self._stop_turn(turn, "cancelled", "the session was closed", told=True)
+        if self._cut_short:  # this turn; or an earlier one, and the CLI would begin to comment on what ended in it
+            self._duplex.ask("interrupt", {"cancel_queued": True}, _Interrupted(self, turn))
         self._duplex.release()
         self._duplex.close_input()
         self._at.set(exit=monotonic() + grace)
@@ -271,9 +274,9 @@ class SessionReader(Reader):
             fields = {"cancel_queued": turn.takes_queue or self._closed_input}
             self._duplex.ask("interrupt", fields, _Interrupted(self, turn))
 
-    def not_interrupted(self, turn: Turn, cancelled: Any) -> None:
+    def not_interrupted(self, turn: Turn | None, cancelled: Any) -> None:
         """The reply to an interrupt: a prompt that was still in the queue brings no result."""
-        if turn is self._turn and isinstance(cancelled, list) and turn.uuid in cancelled:
+        if turn is not None and turn is self._turn and isinstance(cancelled, list) and turn.uuid in cancelled:
             self._end_turn()
 
     def _on_no_result(self) -> None:
@@ -365,7 +368,7 @@ class SessionReader(Reader):
 class _Interrupted:
     """Waits for the reply to an interrupt. Called on the reader's thread, by the reader."""
 
-    def __init__(self, reader: SessionReader, turn: Turn) -> None:
+    def __init__(self, reader: SessionReader, turn: Turn | None) -> None:
         self._reader = reader
         self._turn = turn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 
 import pytest
 from real_cli import RealCLI, bash, tool
@@ -302,6 +303,23 @@ def test_a_task_that_ends_in_an_interrupted_turn(cli: RealCLI, how: str):
             run.result()
         assert next(event.result for event in told if event.type == "result" and not event.is_error) == "comment"
         assert session.ask("next [[text: fine]]").result == "fine"
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt", "close"])
+def test_a_close_behind_such_a_turn(cli: RealCLI, how: str):
+    """The model does not hear of it then: nobody waits for what it would say and do."""
+    os.mkfifo(cli.cwd / "gate")
+    late = bash("sleep 1", run_in_background=True)
+    session = cli.session(allowed_tools=["Bash"])
+    run = session.run(f"go {late}[[then]]{bash('read < gate')}[[then]][[delay: 2]]{bash('touch acted; sleep 20')}")
+    next(event for event in run if event.type == "task_notification")
+    getattr(session if how == "interrupt" else run, how)()
+    began = time.monotonic()
+    session.close()
+    assert time.monotonic() - began < 4.0  # the grace for a CLI that goes on is 5 s
+    assert not (cli.cwd / "acted").exists()
+    with pytest.raises(InterruptedTurnError if how == "interrupt" else TurnCancelled):
+        run.result()
 
 
 def test_iter_text_leaves_subagents_out(cli: RealCLI):

@@ -666,6 +666,23 @@ def test_a_close_takes_back_the_queue(live):
     assert taken_back(fake) == [True]
 
 
+def test_a_close_behind_an_interrupted_turn_takes_back_the_queue(live):
+    """A notice that the interrupt left would begin a turn; where no turn was cut the close asks for nothing."""
+    fake, session = live(began(), ready("on"), interrupted(), *expect("interrupt", {}), turn())
+    run = session.run("q")
+    fake.wait("on")
+    until(lambda: run._channel.begun)
+    session.interrupt()
+    with pytest.raises(InterruptedTurnError):
+        run.result(DEADLINE)
+    session.close()
+    assert taken_back(fake) == [False, True]
+    fake, session = live(turn())
+    session.ask("q")
+    session.close()
+    assert taken_back(fake) == []
+
+
 def test_interrupt_that_the_cli_ignores(live, clock):
     """It agrees and goes on: after the grace the session is ended, in bounds."""
     fake, session = live(began(), ready("on"), *expect("interrupt", {}), hang())
