@@ -740,6 +740,13 @@ def test_parameter_whose_name_is_no_text(deep):
         tool(schema={"type": "object", "properties": {"a": schema}} if deep else schema)(whatever)
 
 
+def test_such_a_name_in_a_schema_of_another_version():
+    """There the CLI looks at nothing else."""
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {1: {}}}
+    with pytest.raises(ValueError, match="with a parameter 1 the CLI would leave it out"):
+        tool(schema=schema)(whatever)
+
+
 def test_names_that_the_api_takes():
     """Those of the parameters, and any that are deeper."""
     deeper = {"type": "object", "properties": dict.fromkeys(BAD_NAMES, True)}

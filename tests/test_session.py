@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -715,6 +716,31 @@ def test_a_callback_may_interrupt(live):
     sessions.clear()
 
 
+def test_what_a_callback_raises_between_turns(live, caplog):
+    """Is logged: no consumer is there to hear it. The CLI has its answer."""
+
+    def leave(request):
+        raise SystemExit
+
+    fake, session = live(*ask_permission("Bash"), turn(), can_use_tool=leave)
+    until(lambda: "a callback raised SystemExit and nobody is there to hear it" in caplog.messages)
+    caplog.clear()  # it is no fault of the library
+    assert session.ask("q").result == "done"
+    assert [answer["behavior"] for answer in fake.calls[0].answers] == ["deny"]
+
+
+def test_a_module_that_cannot_be_read(play, monkeypatch):
+    """For want of descriptors, at the start of a session: `StartError`, and another try may do."""
+
+    def refuse(*_):
+        raise ImportError("no descriptors")
+
+    monkeypatch.setattr(_open_session, "prepare_session", refuse)
+    with pytest.raises(StartError) as caught:
+        Client(cli_path=play().path).session()
+    assert caught.value.retryable
+
+
 def test_agents_are_spared(live):
     """The CLI is told that it can end a task alone: else an interrupt ends the agents behind the turns, too."""
     fake, _ = live()
@@ -813,10 +839,11 @@ def test_what_a_cut_turn_left_behind_ends_with_the_session(live, clock, how):
     until_gone(fake)
 
 
-@pytest.mark.parametrize("where", ["before", "behind"])
+@pytest.mark.parametrize("where", ["before", "late", "behind"])
 def test_ctrl_c_in_an_interrupt(live, monkeypatch, where):
     """Before its request is put or behind it: the turn is interrupted all the same, and the session goes on."""
-    fake, session = live(began(), ready("on"), interrupted(), turn())
+    asked = expect("mcp_status", {}) if where == "late" else ()
+    fake, session = live(began(), ready("on"), *asked, interrupted(), turn())
     run = session.run("q")
     fake.wait("on")
     put = session._duplex.request
@@ -824,6 +851,9 @@ def test_ctrl_c_in_an_interrupt(live, monkeypatch, where):
     def ctrl_c(*given):
         if where == "behind":
             put(*given)
+        if where == "late":  # the reader has seen the flag, and sleeps again
+            until(lambda: run._channel.stopped)
+            put("mcp_status", {}, DEADLINE)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session._duplex, "request", ctrl_c)
@@ -832,6 +862,34 @@ def test_ctrl_c_in_an_interrupt(live, monkeypatch, where):
     with pytest.raises(InterruptedTurnError):
         run.result(DEADLINE)
     assert session.ask("q2").result == "done"
+
+
+@pytest.mark.parametrize("when", ["cancelled", "answered"])
+def test_ctrl_c_in_an_interrupt_that_is_not_needed(live, monkeypatch, when):
+    """Of a turn that is cut already, or over but for its last line: nothing more is asked of the CLI."""
+    ends = {
+        "cancelled": (*expect("interrupt", {}), wait_for("end"), lifecycle("cancelled")),
+        "answered": (result("done"), wait_for("end"), lifecycle("completed")),
+    }
+    fake, session = live(began(), ready("on"), *ends[when], turn())
+    run = session.run("q")
+    fake.wait("on")
+    if when == "cancelled":
+        run.cancel()
+    until(lambda: run._channel.interrupts if when == "cancelled" else run._channel.reducer.answer)
+
+    def ctrl_c(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._duplex, "request", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            session.interrupt()
+    fake.release("end")
+    with pytest.raises(TurnCancelled) if when == "cancelled" else contextlib.nullcontext():
+        run.result(DEADLINE)
+    assert session.ask("q2").result == "done"
+    assert lines(fake).count("interrupt") == (1 if when == "cancelled" else 0)
 
 
 def test_lines_of_an_interrupt_before_its_wake_up(live, monkeypatch):

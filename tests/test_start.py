@@ -365,7 +365,7 @@ def test_a_command_that_cannot_be_started(tmp_path, name, why):
     (tmp_path / "damaged").chmod(0o755)
     command = str(tmp_path / name)
     with pytest.raises(StartError, match=why) as caught:
-        Client(command_prefix=[command], cli_path="/not/here/claude").ask("p")
+        Client(command_prefix=[command, "--"], cli_path="/not/here/claude").ask("p")
     assert str(caught.value).startswith(f"cannot start {command}: ")
     assert caught.value.cli_path == "/not/here/claude"
 
